@@ -1,0 +1,22 @@
+// Package retrieval finds passages for a query and pages for an address.
+package retrieval
+
+import "context"
+
+// Passage is one document of a corpus. Contents is the title in double quotes, a newline and the text.
+type Passage struct {
+	ID       string
+	Contents string
+}
+
+// Searcher finds the passages that fit a query, best first, at most topk. It is safe for
+// concurrent use. Failures of a service are *ServiceError.
+type Searcher interface {
+	Search(ctx context.Context, query string, topk int) ([]Passage, error)
+}
+
+// Accessor fetches the text of a page. A refused address is a *RefusedError, the caller's own
+// doing; failures of a service are *ServiceError.
+type Accessor interface {
+	Access(ctx context.Context, url string) (string, error)
+}
