@@ -1,4 +1,8 @@
 // Package dataset reads questions with their golden answers and hands them out in a seeded order.
+//
+// Load checks a whole set before it returns: every row has a text, at least one golden answer and
+// an id of its own, or the error names the file, the row, what was found and what is allowed.
+// Sampler draws from a set; what it draws is a function of seed and position alone.
 package dataset
 
 // Question is one question of a data set.

@@ -1,0 +1,77 @@
+package dataset
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/parquet-go/parquet-go"
+)
+
+// readParquet reads the wanted columns of a Parquet file; the others are not decoded. Lists and
+// structs may be nested in any depth.
+func readParquet(f *os.File, wanted []string, e emit) (err error) {
+	defer func() { // the library answers some broken files with a panic
+		if p := recover(); p != nil {
+			err = fmt.Errorf("broken Parquet: %v", p)
+		}
+	}()
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	file, err := parquet.OpenFile(f, info.Size(), parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
+	if err != nil {
+		return fmt.Errorf("broken Parquet: %w", err)
+	}
+	columns := make([]string, 0, len(file.Schema().Fields()))
+	selected := parquet.Group{}
+	for _, field := range file.Schema().Fields() {
+		columns = append(columns, field.Name())
+		if slices.Contains(wanted, field.Name()) {
+			selected[field.Name()] = field
+		}
+	}
+	slices.Sort(columns)
+	if len(selected) == 0 {
+		e(1, emptyRecord(columns), nil) // says which columns are missing
+		return nil
+	}
+	rows := parquet.NewGenericReader[any](file, parquet.NewSchema("questions", selected))
+	defer rows.Close()
+	return eachRow(rows, columns, e)
+}
+
+func eachRow(rows *parquet.GenericReader[any], columns []string, e emit) error {
+	row := 0
+	for {
+		batch := make([]any, 64)
+		n, err := rows.Read(batch)
+		for _, v := range batch[:n] {
+			row++
+			values, ok := v.(map[string]any)
+			if !ok {
+				return fmt.Errorf("row %d: broken Parquet: not a struct but %T", row, v)
+			}
+			e(row, record{columns: columns, value: func(column string) (any, bool, error) {
+				v, ok := values[column]
+				return v, ok, nil
+			}}, nil)
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("after row %d: broken Parquet: %w", row, err)
+		}
+		if n == 0 {
+			return fmt.Errorf("after row %d: broken Parquet: rows are missing", row)
+		}
+	}
+}
+
+func emptyRecord(columns []string) record {
+	return record{columns: columns, value: func(string) (any, bool, error) { return nil, false, nil }}
+}
