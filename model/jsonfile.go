@@ -3,7 +3,6 @@ package model
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -43,10 +42,9 @@ func readJSONFile(path string) (*jsonFile, error) {
 	return file, nil
 }
 
-// bare takes the path off a file error, for messages that name it already.
+// bare takes the path off an error of package os, for messages that name it already.
 func bare(err error) error {
-	var pathError *os.PathError
-	if errors.As(err, &pathError) {
+	if pathError, ok := err.(*os.PathError); ok {
 		return pathError.Err
 	}
 	return err

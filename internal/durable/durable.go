@@ -72,15 +72,13 @@ func SyncDir(dir string) error {
 	return nil
 }
 
-// Bare takes the path off a file error, for messages that name it already.
+// Bare takes the path off an error of package os, for messages that name it already.
 func Bare(err error) error {
-	var pathError *os.PathError
-	var linkError *os.LinkError
-	switch {
-	case errors.As(err, &pathError):
-		return pathError.Err
-	case errors.As(err, &linkError):
-		return linkError.Err
+	switch err := err.(type) {
+	case *os.PathError:
+		return err.Err
+	case *os.LinkError:
+		return err.Err
 	}
 	return err
 }
