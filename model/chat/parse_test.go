@@ -178,14 +178,14 @@ func TestScannerWaitsInsideBlocks(t *testing.T) {
 // A turn's text is bounded in tokens, not in what it is made of: each of these would take minutes
 // if any step looked back over the text.
 func TestHostileTextIsLinear(t *testing.T) {
-	const size = 1 << 21
+	const size, piece = 1 << 20, 5
 	for _, unit := range []string{"<", "</", "<mem>", "</mem>", "<search>", "<searc", "<search ", "</s>", " ", "<|im_end|>", "<mem></mem>", "<think><mem>"} {
 		text := strings.Repeat(unit, size/len(unit))
 		start := time.Now()
 		ParseTurn(text)
 		var scanner Scanner
-		for k := range len(text) {
-			scanner.Write(text[k : k+1])
+		for k := 0; k < len(text); k += piece {
+			scanner.Write(text[k:min(k+piece, len(text))])
 		}
 		if elapsed := time.Since(start); elapsed > 20*time.Second {
 			t.Errorf("%d bytes of %q took %v", len(text), unit, elapsed)

@@ -78,7 +78,8 @@ func TestSegmentsTellContentsFromTemplate(t *testing.T) {
 		},
 		{
 			"a content written twice", `{{ messages[0].content }}|{{ messages[0].content }}`,
-			[]Message{{"user", "q"}}, "⟦q⟧|⟦q⟧",
+			[]Message{{"user", "q"}},
+			"⟦q⟧|⟦q⟧",
 		},
 	} {
 		template := mustTemplate(t, c.template)
