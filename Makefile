@@ -1,0 +1,45 @@
+# mempo-train: `make` builds bin/mempo-train, `make test` runs the tests, `make help` lists the rest.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS += --jobs=$(shell nproc)
+endif
+ifeq ($(shell command -v go),)
+$(error go is not on the PATH; the version wanted is in go.mod)
+endif
+
+# Downloads, libtorch, the lint tools and test models lie outside the tree, shared by all checkouts.
+CACHE := $(or $(MEMPO_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/mempo-train)
+BUILD := build
+
+.PHONY: all
+all: bin/mempo-train
+
+include tools/native.mk
+include tools/checks.mk
+
+# Every file that can end up in the program (Go sources, embedded files) is a prerequisite, and so is the list of them:
+# a deleted file counts as a change.
+INPUTS := $(sort $(shell find . \( -name .git -o -name testdata -o -path ./$(BUILD) -o -path ./bin -o -path ./docs -o -path ./tools \
+	-o -path ./csrc -o -path ./kernels \) -prune -o -type f -not -name '*_test.go' -not -name '*.md' -not -name '.*' -not -name '*.tmp' -print))
+$(eval $(call write_if_changed,$(BUILD)/inputs,$(INPUTS)))
+
+bin/mempo-train: $(INPUTS) $(BUILD)/inputs $(BUILD)/sources-hash $(NATIVE)
+	$(WITH_TORCH) go build -o $@ .
+	@touch $@
+
+.PHONY: env
+env: $(NATIVE) ## print the settings under which plain go commands work: eval "$$(make -s env)"
+	@echo $(call quote,export $(WITH_TORCH) $(WITH_SHARED))
+
+.PHONY: clean
+clean: ## remove what was built here (the cache stays)
+	rm -rf $(BUILD) bin
+
+.PHONY: help
+help: ## list the targets
+	@echo "all              build bin/mempo-train (the default)"
+	@sed -nE 's/^([a-z-]+):[^#]*## (.*)/\1\t\2/p' $(MAKEFILE_LIST) | sed 's/\$$\$$/$$/' | sort | awk -F'\t' '{printf "%-16s %s\n", $$1, $$2}'
