@@ -22,7 +22,7 @@ const bufferBytes = 1 << 16
 // temporary file is gone.
 func WriteFile(path string, fill func(io.Writer) error) error {
 	temporary := path + TempSuffix
-	if err := writeAndSync(temporary, fill); err != nil {
+	if err := createSynced(temporary, fill); err != nil {
 		return errors.Join(fmt.Errorf("cannot write %s: %w", path, Bare(err)), removeIfThere(temporary))
 	}
 	if err := os.Rename(temporary, path); err != nil {
@@ -31,8 +31,16 @@ func WriteFile(path string, fill func(io.Writer) error) error {
 	return SyncDir(filepath.Dir(path))
 }
 
-// writeAndSync writes one file from its start and waits until it is on disk.
-func writeAndSync(path string, fill func(io.Writer) error) (err error) {
+// CreateSynced writes path directly and waits until it is on disk: for files in a folder that is
+// itself not finished. The name is on disk after SyncDir of the folder.
+func CreateSynced(path string, fill func(io.Writer) error) error {
+	if err := createSynced(path, fill); err != nil {
+		return fmt.Errorf("cannot write %s: %w", path, Bare(err))
+	}
+	return nil
+}
+
+func createSynced(path string, fill func(io.Writer) error) (err error) {
 	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644)
 	if err != nil {
 		return err

@@ -45,6 +45,15 @@ func WriteFile(path string, entries []Entry) error {
 	})
 }
 
+// Bytes is the size of a tensor's data; 0 for a data type that is no weight's.
+func Bytes(dtype string, shape []int64) int64 {
+	bytes := int64(elementBytes(dtype))
+	for _, length := range shape {
+		bytes *= length
+	}
+	return bytes
+}
+
 // pending is an entry as the serialiser sees it: it asks for the data when it is to be written.
 type pending struct {
 	entry   Entry
