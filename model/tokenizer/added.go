@@ -52,7 +52,9 @@ func (m *matcher) insert(content string, token *addedToken) {
 		}
 		at = next
 	}
-	m.nodes[at].token = token
+	if m.nodes[at].token == nil { // of two that normalising makes equal, the first counts
+		m.nodes[at].token = token
+	}
 }
 
 // longest is the longest token that text starts with, and its length there.
@@ -95,6 +97,9 @@ func (m *matcher) split(text string, trusted []span, yield func(stretch span, to
 				after := text[found.end:t.end]
 				found.end += len(after) - len(strings.TrimLeftFunc(after, isSpace))
 			}
+			if found.start >= found.end {
+				continue // it was white space only, and a token before has taken that
+			}
 			if done < found.start {
 				yield(span{done, found.start}, nil)
 			}
@@ -117,10 +122,35 @@ func insideWord(text string, s span) bool {
 	return n > 0 && isWord(after)
 }
 
-// isWord is \w of Rust's regular expressions.
+// isWord is \w of Rust's regular expressions, which has Unicode 16.
 func isWord(r rune) bool {
 	return classes().of(r)&letter != 0 || unicode.In(r, unicode.M, unicode.Nd, unicode.Nl,
-		unicode.Pc, unicode.Other_Alphabetic, unicode.Join_Control)
+		unicode.Pc, unicode.Other_Alphabetic, unicode.Join_Control, laterWord)
+}
+
+// laterWord are the marks and decimal digits that Unicode 16 added to those Go knows, Unicode 15.
+var laterWord = &unicode.RangeTable{
+	R16: []unicode.Range16{{0x897, 0x897, 1}},
+	R32: []unicode.Range32{
+		{0x10d40, 0x10d49, 1},
+		{0x10d69, 0x10d6d, 1},
+		{0x10efc, 0x10efc, 1},
+		{0x113b8, 0x113c0, 1},
+		{0x113c2, 0x113c2, 1},
+		{0x113c5, 0x113c5, 1},
+		{0x113c7, 0x113ca, 1},
+		{0x113cc, 0x113d0, 1},
+		{0x113d2, 0x113d2, 1},
+		{0x113e1, 0x113e2, 1},
+		{0x116d0, 0x116e3, 1},
+		{0x11bf0, 0x11bf9, 1},
+		{0x11f5a, 0x11f5a, 1},
+		{0x1611e, 0x16139, 1},
+		{0x16d70, 0x16d79, 1},
+		{0x1ccf0, 0x1ccf9, 1},
+		{0x1e5ee, 0x1e5ef, 1},
+		{0x1e5f1, 0x1e5fa, 1},
+	},
 }
 
 // isSpace is \s, the same set in Rust's regular expressions as in Oniguruma's.

@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -19,12 +18,14 @@ type vocabulary struct {
 	special []bool
 	ids     map[string]int32 // of the tokens of the model, by their bytes
 	names   map[string]int32 // of the added tokens, and of model tokens not spelled in the byte alphabet
-	added   []addedToken     // by id
+	added   []addedToken
 }
 
 // newVocabulary takes the model's tokens, spelled in the byte alphabet, and the added tokens.
 func newVocabulary(tokens map[string]int32, added []addedToken) (*vocabulary, error) {
 	v := &vocabulary{ids: make(map[string]int32, len(tokens)), names: map[string]int32{}}
+	// An empty one is never found in a text, and HuggingFace gives it no id.
+	added = slices.DeleteFunc(slices.Clone(added), func(a addedToken) bool { return a.Content == "" })
 	if err := v.grow(tokens, added); err != nil {
 		return nil, err
 	}
@@ -42,12 +43,13 @@ func newVocabulary(tokens map[string]int32, added []addedToken) (*vocabulary, er
 		}
 		v.raw[id], v.valid[id] = raw, true
 	}
+	next := int32(len(tokens))
 	for _, a := range added {
-		if err := v.add(a, tokens); err != nil {
+		if err := v.add(a, tokens, next); err != nil {
 			return nil, err
 		}
+		next = max(next, a.ID+1)
 	}
-	slices.SortFunc(v.added, func(a, b addedToken) int { return cmp.Compare(a.ID, b.ID) })
 	return v, nil
 }
 
@@ -77,17 +79,20 @@ func (v *vocabulary) grow(tokens map[string]int32, added []addedToken) error {
 	return nil
 }
 
-// add enters an added token, which may be one of the model's too.
-func (v *vocabulary) add(a addedToken, tokens map[string]int32) error {
-	inModel, ok := tokens[a.Content]
-	if ok && inModel != a.ID {
-		return fmt.Errorf("added token %q has id %d, but model.vocab gives it id %d", a.Content, a.ID, inModel)
+// add enters an added token. One that is not a token of the model too must have the next free id:
+// HuggingFace numbers them so, whatever the file says.
+func (v *vocabulary) add(a addedToken, tokens map[string]int32, next int32) error {
+	known, ok := v.names[a.Content]
+	if !ok {
+		known, ok = tokens[a.Content]
 	}
-	if before, ok := v.names[a.Content]; ok && before != a.ID {
-		return fmt.Errorf("added token %q has the ids %d and %d", a.Content, before, a.ID)
-	}
-	if !ok && v.valid[a.ID] {
+	switch {
+	case ok && known != a.ID:
+		return fmt.Errorf("added token %q has id %d, but also id %d", a.Content, a.ID, known)
+	case !ok && v.valid[a.ID]:
 		return fmt.Errorf("added token %q has id %d, which is that of %q", a.Content, a.ID, v.raw[a.ID])
+	case !ok && a.ID != next:
+		return fmt.Errorf("added token %q has id %d, but the next free id is %d: ids must have no holes", a.Content, a.ID, next)
 	}
 	v.raw[a.ID], v.valid[a.ID] = a.Content, true
 	v.special[a.ID] = v.special[a.ID] || a.Special

@@ -22,9 +22,26 @@ const Template = `{% for message in messages %}{{ '<|im_start|>' + message['role
 // merges lists pairs of raw byte strings by rank. Besides pieces of words they make tokens that
 // reach beyond a tag: "><" and ">\n"; and one that holds part of a character: "\x9d\xb1" of "東".
 var merges = [][2]string{
-	{"h", "e"}, {" ", "t"}, {" t", "he"}, {"i", "n"}, {"e", "r"}, {"a", "n"}, {"o", "n"},
-	{"o", "r"}, {"r", "e"}, {" ", "a"}, {" ", "s"}, {"an", "d"}, {"in", "g"}, {">", "<"},
-	{">", "\n"}, {"<", "/"}, {"s", "e"}, {"\x9d", "\xb1"}, {"\n", "\n"}, {" ", " "},
+	{"h", "e"},
+	{" ", "t"},
+	{" t", "he"},
+	{"i", "n"},
+	{"e", "r"},
+	{"a", "n"},
+	{"o", "n"},
+	{"o", "r"},
+	{"r", "e"},
+	{" ", "a"},
+	{" ", "s"},
+	{"an", "d"},
+	{"in", "g"},
+	{">", "<"},
+	{">", "\n"},
+	{"<", "/"},
+	{"s", "e"},
+	{"\x9d", "\xb1"},
+	{"\n", "\n"},
+	{" ", " "},
 }
 
 // FirstAddedID is the id of StartOfTurn. Ids below 256 are the byte values, those between are
