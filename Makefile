@@ -14,6 +14,8 @@ endif
 # Downloads, libtorch, the lint tools and test models lie outside the tree, shared by all checkouts.
 CACHE := $(or $(MEMPO_CACHE),$(or $(XDG_CACHE_HOME),$(HOME)/.cache)/mempo-train)
 BUILD := build
+# `make V=1` shows the commands.
+Q := $(if $(V),,@)
 
 .PHONY: all
 all: bin/mempo-train
@@ -28,7 +30,8 @@ INPUTS := $(sort $(shell find . \( -name .git -o -name testdata -o -path ./$(BUI
 $(eval $(call write_if_changed,$(BUILD)/inputs,$(INPUTS)))
 
 bin/mempo-train: $(INPUTS) $(BUILD)/inputs $(BUILD)/sources-hash $(NATIVE)
-	$(WITH_TORCH) go build -o $@ .
+	@echo "go build $@"
+	$(Q)$(WITH_TORCH) go build -o $@ .
 	@touch $@
 
 .PHONY: env

@@ -11,13 +11,13 @@ ENGINE_PACKAGES = $(filter-out $(PURE_PACKAGES),$(shell go list ./...))
 
 .PHONY: test test-go test-csrc
 test: ## run every test that needs nothing but this checkout
-	$(MAKE) --no-print-directory test-go
-	$(MAKE) --no-print-directory test-csrc
+	@$(MAKE) --no-print-directory test-go
+	@$(MAKE) --no-print-directory test-csrc
 
 # One engine test at a time (-p 1): they would fight for the cores and the device.
 test-go: bin/mempo-train
-	go test -race $(PURE_PACKAGES)
-	$(WITH_TORCH) go test -p 1 $(ENGINE_PACKAGES)
+	$(Q)go test -race $(PURE_PACKAGES)
+	$(Q)$(WITH_TORCH) go test -p 1 $(ENGINE_PACKAGES)
 
 # ---- csrc's own tests, under the address sanitizer ----
 
@@ -29,10 +29,11 @@ ASAN_PROGRAMS := $(CSRC_TESTS:%.cpp=$(ASAN)/%)
 
 $(ASAN)/%.o: %.cpp $(BUILD)/compile-line | $(TORCH_READY)
 	@mkdir -p $(@D)
-	$(CXX) $(ASAN_FLAGS) $(INCLUDES) $(TORCH_INCLUDES) -MMD -MP -c $< -o $@
+	@echo "c++ $< (address sanitizer)"
+	$(Q)$(CXX) $(ASAN_FLAGS) $(INCLUDES) $(TORCH_INCLUDES) -MMD -MP -c $< -o $@
 
 $(ASAN_PROGRAMS): $(ASAN)/csrc/tests/%: $(ASAN)/csrc/tests/%.o $(ASAN_OBJECTS) $(BUILD)/object-list
-	$(CXX) -fsanitize=address $(filter %.o,$^) $(LINK_TORCH) -o $@
+	$(Q)$(CXX) -fsanitize=address $(filter %.o,$^) $(LINK_TORCH) -o $@
 
 -include $(ASAN_OBJECTS:.o=.d) $(ASAN_PROGRAMS:=.d)
 
@@ -59,7 +60,7 @@ SHARED_TESTS = $(shell sed -nE 's/^func (Test[A-Za-z0-9_]+).*/\1/p' $(SHARED_TES
 # -count=1: the go command's test cache does not see files outside the module change.
 .PHONY: test-shared
 test-shared: bin/mempo-train $(SMOLLM2)/complete ## run the tests that need MEMPO_SHARED (../shared)
-	$(if $(SHARED_TESTS),$(WITH_TORCH) $(WITH_SHARED) go test -count=1 -p 1 -timeout 60m -tags shared -run '^($(SHARED_TESTS))$$' $(SHARED_PACKAGES))
+	$(Q)$(if $(SHARED_TESTS),$(WITH_TORCH) $(WITH_SHARED) go test -count=1 -p 1 -timeout 60m -tags shared -run '^($(SHARED_TESTS))$$' $(SHARED_PACKAGES))
 
 $(SMOLLM2)/complete:
 	@test -d $(SHARED) || { echo "MEMPO_SHARED=$(MEMPO_SHARED): there is no such folder"; exit 1; }
@@ -76,9 +77,9 @@ GOLANGCI := $(CACHE)/tools/golangci-lint-v2.15.0-$(GO_VERSION)/golangci-lint
 
 # The linter understands no Go newer than the one that built it: the folder's name holds both versions.
 $(GOFUMPT):
-	GOBIN=$(@D) go install mvdan.cc/gofumpt@v0.12.0
+	$(Q)GOBIN=$(@D) go install mvdan.cc/gofumpt@v0.12.0
 $(GOLANGCI):
-	GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
+	$(Q)GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
 GO_FILES = $(shell find . -name '*.go' -not -path './$(BUILD)/*')
 
@@ -90,15 +91,15 @@ format: $(GOFUMPT) ## fail when a Go file is not formatted
 	@unformatted=$$($(GOFUMPT) -l $(GO_FILES)); if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
 
 vet: $(NATIVE) ## run go vet
-	$(WITH_TORCH) go vet -tags shared ./...
+	$(Q)$(WITH_TORCH) go vet -tags shared ./...
 
 lint: $(NATIVE) $(GOLANGCI) ## run golangci-lint
-	$(WITH_TORCH) $(GOLANGCI) run --build-tags shared ./...
+	$(Q)$(WITH_TORCH) $(GOLANGCI) run --build-tags shared ./...
 
 check: ## everything above: format, lint, vet, CUDA compile, test, test-shared
-	$(MAKE) --no-print-directory format
-	$(MAKE) --no-print-directory vet
-	$(MAKE) --no-print-directory lint
-	$(MAKE) --no-print-directory cuda-objects
-	$(MAKE) --no-print-directory test
-	$(MAKE) --no-print-directory test-shared
+	@$(MAKE) --no-print-directory format
+	@$(MAKE) --no-print-directory vet
+	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory cuda-objects
+	@$(MAKE) --no-print-directory test
+	@$(MAKE) --no-print-directory test-shared

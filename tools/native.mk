@@ -22,7 +22,7 @@ TORCH := $(CACHE)/$(TORCH_NAME)/torch
 TORCH_READY := $(CACHE)/$(TORCH_NAME)/wheels.json
 GOMP := -lgomp
 $(TORCH_READY): tools/libtorch.json
-	python3 tools/fetch_wheels.py $< $(CACHE) $(TORCH_NAME)
+	$(Q)python3 tools/fetch_wheels.py $< $(CACHE) $(TORCH_NAME)
 else
 TORCH := $(abspath $(LIBTORCH))
 ifeq ($(and $(wildcard $(TORCH)/include/ATen/ATen.h),$(wildcard $(TORCH)/lib/libtorch_cpu.so)),)
@@ -53,12 +53,13 @@ $(eval $(call write_if_changed,$(BUILD)/object-list,$(OBJECTS)))
 
 $(BUILD)/obj/%.o: %.cpp $(BUILD)/compile-line | $(TORCH_READY)
 	@mkdir -p $(@D)
-	$(CXX) $(CXXFLAGS) $(INCLUDES) $(TORCH_INCLUDES) -MMD -MP -c $< -o $@
+	@echo "c++ $<"
+	$(Q)$(CXX) $(CXXFLAGS) $(INCLUDES) $(TORCH_INCLUDES) -MMD -MP -c $< -o $@
 
 $(ARCHIVE): $(OBJECTS) $(BUILD)/object-list
 	@mkdir -p $(@D)
 	@rm -f $@
-	ar rcs $@ $(OBJECTS)
+	$(Q)ar rcs $@ $(OBJECTS)
 
 -include $(OBJECTS:.o=.d)
 
@@ -70,14 +71,14 @@ GOTORCH_FLAGS := -std=c++17 -O2 -fPIC -w $(TORCH_INCLUDES)
 GOTORCH_LIB := $(CACHE)/gotorch-$(shell echo $(call quote,$(GOTORCH_VERSION) $(CXX_VERSION) $(GOTORCH_FLAGS)) | sha256sum | cut -c 1-16)
 
 $(GOTORCH_LIB)/libcgotorch.a: | $(TORCH_READY)
-	tools/build_gotorch.sh $(GOTORCH) $(GOTORCH_LIB) $(CXX) $(GOTORCH_FLAGS)
+	$(Q)tools/build_gotorch.sh $(GOTORCH) $(GOTORCH_LIB) $(CXX) $(GOTORCH_FLAGS)
 
 # gotorch links with -ltorch, and libtorch.so needs all of CUDA. This linker script of the same name, first on the search
 # path, stands for the CPU half alone; libtorch_cuda.so is loaded at run time where a GPU is asked for.
 LINKER_SCRIPT := $(BUILD)/ldscript/libtorch.so
 $(LINKER_SCRIPT):
 	@mkdir -p $(@D)
-	echo 'INPUT(-ltorch_cpu)' >$@
+	@echo 'INPUT(-ltorch_cpu)' >$@
 
 # ---- what the go command needs ----
 
@@ -102,11 +103,12 @@ CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(BUILD)/cuda/%.o)
 NVCC_FLAGS := -std=c++17 -O3 --generate-code=arch=compute_90,code=[sm_90,compute_90] -Xcompiler -fPIC,-fvisibility=hidden
 
 $(CACHE)/$(NVCC_NAME)/wheels.json: tools/nvcc.json
-	python3 tools/fetch_wheels.py $< $(CACHE) $(NVCC_NAME)
+	$(Q)python3 tools/fetch_wheels.py $< $(CACHE) $(NVCC_NAME)
 
 $(BUILD)/cuda/%.o: %.cu $(BUILD)/compile-line | $(CACHE)/$(NVCC_NAME)/wheels.json $(TORCH_READY)
 	@mkdir -p $(@D)
-	$(NVCC_ROOT)/bin/nvcc $(NVCC_FLAGS) $(INCLUDES) $(TORCH_INCLUDES) -MMD -MP -c $< -o $@
+	@echo "nvcc $<"
+	$(Q)$(NVCC_ROOT)/bin/nvcc $(NVCC_FLAGS) $(INCLUDES) $(TORCH_INCLUDES) -MMD -MP -c $< -o $@
 
 -include $(CUDA_OBJECTS:.o=.d)
 
