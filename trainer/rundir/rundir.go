@@ -1,0 +1,131 @@
+// Package rundir is the folder of a run: who may write it, and where things lie in it.
+//
+//	config.toml                      the resolved settings
+//	metrics.jsonl                    see package metrics
+//	trajectories/step_NNNNNN.jsonl   one trajectory a line
+//	checkpoints/step_NNNNNN/         see package checkpoint
+//	log.jsonl, report.html
+//	lock                             held by the one process that writes
+package rundir
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mempo-train/mempo-train/internal/durable"
+	"github.com/mempo-train/mempo-train/internal/fault"
+)
+
+// Dir is a run folder that this process alone may write.
+type Dir struct {
+	path string
+	lock *os.File
+}
+
+// Open creates a run folder if it is not there and locks it. A folder that another process holds
+// is a usage fault that names the process; one that cannot be written is a fault of the
+// environment. The lock ends with Close or with the process, however it ends.
+func Open(path string) (*Dir, error) {
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return nil, notWritable(path, err)
+	}
+	lock, err := os.OpenFile(filepath.Join(path, "lock"), os.O_RDWR|os.O_CREATE, 0o644)
+	if err != nil {
+		return nil, notWritable(path, err)
+	}
+	if err := acquire(path, lock); err != nil {
+		return nil, errors.Join(err, lock.Close())
+	}
+	return &Dir{path: path, lock: lock}, nil
+}
+
+func notWritable(path string, err error) error {
+	return fault.Environment(fmt.Errorf("run folder %s cannot be written: %w", path, durable.Bare(err)))
+}
+
+// acquire locks the file and writes the number of this process into it.
+func acquire(path string, lock *os.File) error {
+	err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return fault.Usage(fmt.Errorf("run folder %s is in use by %s: one run at a time writes a folder", path, holder(lock)))
+	}
+	if err != nil {
+		return fault.Environment(fmt.Errorf("run folder %s cannot be locked: %w", path, err))
+	}
+	if err := lock.Truncate(0); err != nil {
+		return notWritable(path, err)
+	}
+	if _, err := lock.WriteAt([]byte(strconv.Itoa(os.Getpid())+"\n"), 0); err != nil {
+		return notWritable(path, err)
+	}
+	return nil
+}
+
+// holder names the process that holds the lock, as far as it has said so.
+func holder(lock *os.File) string {
+	var text [32]byte
+	n, _ := lock.ReadAt(text[:], 0) // the end of the file is expected
+	pid := strings.TrimSpace(string(text[:n]))
+	if pid == "" {
+		return "another process"
+	}
+	return "process " + pid
+}
+
+// Close gives the folder up.
+func (d *Dir) Close() error {
+	if err := d.lock.Close(); err != nil {
+		return fmt.Errorf("cannot unlock run folder %s: %w", d.path, err)
+	}
+	return nil
+}
+
+// Path is the folder.
+func (d *Dir) Path() string { return d.path }
+
+// MetricsPath is where metrics.jsonl lies.
+func (d *Dir) MetricsPath() string { return filepath.Join(d.path, "metrics.jsonl") }
+
+// LogPath is where log.jsonl lies.
+func (d *Dir) LogPath() string { return filepath.Join(d.path, "log.jsonl") }
+
+// WriteConfig replaces config.toml.
+func (d *Dir) WriteConfig(text string) error {
+	return durable.WriteFile(filepath.Join(d.path, "config.toml"), func(w io.Writer) error {
+		_, err := io.WriteString(w, text)
+		return err
+	})
+}
+
+// TrajectoriesPath is where the trajectories of a step lie.
+func (d *Dir) TrajectoriesPath(step int64) string {
+	return filepath.Join(d.path, "trajectories", fmt.Sprintf("step_%06d.jsonl", step))
+}
+
+// WriteTrajectories replaces the trajectories of a step: one row a line, in plain UTF-8 with '<',
+// '>' and '&' as they are. Bytes that are not UTF-8 become U+FFFD. A row that JSON cannot hold,
+// such as one with a NaN, is an error that names it, and the file is as before.
+func WriteTrajectories[T any](d *Dir, step int64, rows []T) error {
+	path := d.TrajectoriesPath(step)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return notWritable(d.path, err)
+	}
+	return durable.WriteFile(path, func(w io.Writer) error {
+		encoder := json.NewEncoder(w)
+		encoder.SetEscapeHTML(false)
+		for k, row := range rows {
+			if err := encoder.Encode(row); err != nil {
+				return fmt.Errorf("row %d: %w", k+1, err)
+			}
+		}
+		return nil
+	})
+}
