@@ -60,7 +60,8 @@ type emit func(row int, rec record, bad error)
 //   - {"id", "question", "golden_answers"}, with "data_source" optional
 //   - verl and Search-R1: golden answers in reward_model.ground_truth.target (or ground_truth
 //     itself), source in data_source; the question is extra_info.question, else the column
-//     question, else the last user message of prompt, as it stands
+//     question, else prompt; where that is a list of messages, the content of the last one with
+//     the role "user", as it stands
 //   - HotpotQA: {"_id", "question", "answer"}; MuSiQue: {"id", "question", "answer",
 //     "answer_aliases"}
 //

@@ -94,6 +94,11 @@ func TestLoadShapes(t *testing.T) {
 			fields:  map[string]string{"id": "qid", "question": "query", "golden_answers": "answers.1", "source": "meta.set"},
 			want:    []Question{{ID: "7", Text: "q?", Objectives: one("b"), Source: "dev"}},
 		},
+		"a mapped column of messages": {
+			content: `{"messages":[{"role":"user","content":"q?"},{"role":"assistant","content":"a"}],"golden_answers":"g"}`,
+			fields:  map[string]string{"question": "messages"},
+			want:    []Question{{ID: "1", Text: "q?", Objectives: one("g")}},
+		},
 		"a column whose name has dots": {
 			content: `{"a.b":"q?","a":{"b":"not this"},"golden_answers":"g"}`,
 			fields:  map[string]string{"question": "a.b"},
@@ -148,7 +153,7 @@ func TestLoadRefuses(t *testing.T) {
 		"question a number":      {`{"question":4,"golden_answers":"a"}`, nil, []string{"question is the number 4, want a string"}},
 		"blank question":         {`{"question":" ","golden_answers":"a"}`, nil, []string{"question is blank"}},
 		"id an object":           {`{"id":{},"question":"q","golden_answers":"a"}`, nil, []string{"id is an object, want a string or a number"}},
-		"prompt not a list":      {`{"prompt":"q","golden_answers":"a"}`, nil, []string{`prompt is the string "q", want a list`}},
+		"prompt an object":       {`{"prompt":{},"golden_answers":"a"}`, nil, []string{`prompt is an object, want a string or a list`}},
 		"prompt without a user":  {`{"prompt":[{"role":"system","content":"s"}],"golden_answers":"a"}`, nil, []string{`no message with the role "user"`}},
 		"user message not text":  {`{"prompt":[{"role":"user","content":[1]}],"golden_answers":"a"}`, nil, []string{"prompt.0.content is a list of 1"}},
 		"aliases not a list":     {`{"id":"1","question":"q","answer":"a","answer_aliases":"b"}`, nil, []string{"answer_aliases is the string"}},

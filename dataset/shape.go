@@ -68,12 +68,12 @@ func (s shape) text(rec record) (string, error) {
 	if path == "" {
 		return "", s.missing(rec, fieldQuestion, fieldQuestion)
 	}
-	if path == columnPrompt && s.fields[fieldQuestion] == "" {
-		return lastUserMessage(v)
+	if messages, ok := v.([]any); ok {
+		return lastUserMessage(path, messages)
 	}
 	t, ok := text(v)
 	if !ok {
-		return "", fmt.Errorf("%s is %s, want a string", path, describe(v))
+		return "", fmt.Errorf("%s is %s, want a string or a list of {\"role\", \"content\"}", path, describe(v))
 	}
 	if strings.TrimSpace(t) == "" {
 		return "", fmt.Errorf("%s is blank", path)
@@ -81,23 +81,24 @@ func (s shape) text(rec record) (string, error) {
 	return t, nil
 }
 
-// lastUserMessage is the content of the last user message of a prompt column.
-func lastUserMessage(v any) (string, error) {
-	messages, ok := v.([]any)
-	if !ok {
-		return "", fmt.Errorf("prompt is %s, want a list of {\"role\", \"content\"}", describe(v))
-	}
+// lastUserMessage is the content of the last message whose role is "user".
+func lastUserMessage(path string, messages []any) (string, error) {
 	for k := len(messages) - 1; k >= 0; k-- {
-		if child(messages[k], "role") != "user" {
+		if role(messages[k]) != "user" {
 			continue
 		}
-		content, ok := child(messages[k], "content").(string)
+		content, ok := text(child(messages[k], "content"))
 		if !ok || strings.TrimSpace(content) == "" {
-			return "", fmt.Errorf("prompt.%d.content is %s, want the question", k, describe(child(messages[k], "content")))
+			return "", fmt.Errorf("%s.%d.content is %s, want the question", path, k, describe(child(messages[k], "content")))
 		}
 		return content, nil
 	}
-	return "", fmt.Errorf("prompt has no message with the role \"user\" among its %d", len(messages))
+	return "", fmt.Errorf("%s has no message with the role \"user\" among its %d", path, len(messages))
+}
+
+func role(message any) string {
+	name, _ := text(child(message, "role"))
+	return name
 }
 
 // objectives reads the golden answers.
