@@ -1,4 +1,5 @@
-// Package retrieval finds passages for a query and pages for an address.
+// Package retrieval finds passages for a query and pages for an address. HTTP is a client of a
+// search service; package index searches in-process.
 package retrieval
 
 import "context"
