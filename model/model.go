@@ -101,7 +101,6 @@ type LossStats struct {
 	Policy      float64 // weighted sum
 	KL          float64 // weighted sum, coefficient included
 	Clipped     float64 // tokens whose clipped term is strictly the larger loss
-	Entropy     float64 // sum over tokens, nats
 	Tokens      float64
 	MaxLogRatio float64 // largest |new − old|
 }
@@ -111,7 +110,6 @@ func (s *LossStats) Add(o LossStats) {
 	s.Policy += o.Policy
 	s.KL += o.KL
 	s.Clipped += o.Clipped
-	s.Entropy += o.Entropy
 	s.Tokens += o.Tokens
 	s.MaxLogRatio = max(s.MaxLogRatio, o.MaxLogRatio)
 }

@@ -1,0 +1,162 @@
+/* The one boundary between Go and libtorch: C99, no torch types.
+ *
+ * Every function that can fail returns a code and fills the caller's mempo_error; no exception
+ * leaves this library. Inputs are copied, no pointer of the caller is kept. All functions must be
+ * called from one thread, the device thread.
+ *
+ * Packed batches: the tokens of all rows lie one after the other in `ids`; row r covers
+ * ids[offsets[r]] .. ids[offsets[r+1]-1]. Log-probabilities are natural and float32. */
+#ifndef MEMPO_H
+#define MEMPO_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#define MEMPO_API __attribute__((visibility("default")))
+
+enum {
+  MEMPO_OK = 0,
+  MEMPO_INVALID = 1,       /* an argument is wrong */
+  MEMPO_OUT_OF_MEMORY = 2, /* the only error after which a smaller call may be tried */
+  MEMPO_DEVICE = 3,        /* the device failed */
+  MEMPO_INTERNAL = 4
+};
+
+typedef struct {
+  int code;
+  char message[1024];
+} mempo_error;
+
+/* ---- runtime ---- */
+
+/* Sets the number of threads of one operation; call it once, first. */
+MEMPO_API int mempo_runtime_init(int threads, mempo_error *error);
+/* Loads libtorch_cuda; `path` is a file or NULL for the loader's own search. */
+MEMPO_API int mempo_cuda_load(const char *path, mempo_error *error);
+MEMPO_API int mempo_cuda_device_count(void);
+/* Version of libtorch that is loaded, such as "2.11.0". */
+MEMPO_API const char *mempo_torch_version(void);
+/* Bytes in use and their peak: resident set of the process on "cpu", allocator on "cuda:N". */
+MEMPO_API int mempo_memory(const char *device, int64_t *current, int64_t *peak, mempo_error *error);
+MEMPO_API int mempo_memory_reset_peak(const char *device, mempo_error *error);
+/* Models and sessions that were made and not freed. */
+MEMPO_API int64_t mempo_live_handles(void);
+
+/* ---- model ---- */
+
+typedef struct mempo_model mempo_model;
+
+typedef enum { MEMPO_FLOAT32 = 0, MEMPO_BFLOAT16 = 1 } mempo_dtype;
+
+typedef struct {
+  int64_t vocab, hidden, intermediate, layers, heads, kv_heads, head_dim;
+  double rms_norm_eps;
+  int qkv_bias, output_bias, mlp_bias, qk_norm, tied_embeddings;
+  const float *inverse_frequencies; /* head_dim / 2 numbers, radians per position */
+  mempo_dtype compute_dtype;
+  int trainable;                /* keeps float32 master weights and gradients */
+  int activation_checkpointing; /* recompute each layer in the backward pass */
+} mempo_model_config;
+
+MEMPO_API int mempo_model_new(const mempo_model_config *config, const char *device, mempo_model **out,
+                              mempo_error *error);
+MEMPO_API void mempo_model_free(mempo_model *model);
+/* Copies a weight in. `tensor` is an at::Tensor*, as gotorch.Tensor wraps it; its shape must fit. */
+MEMPO_API int mempo_model_set_weight(mempo_model *model, const char *name, const void *tensor, mempo_error *error);
+
+typedef enum { MEMPO_MASTER = 0, MEMPO_FIRST_MOMENT = 1, MEMPO_SECOND_MOMENT = 2, MEMPO_GRADIENT = 3 } mempo_kind;
+
+/* Copy `count` float32 elements of a named tensor out or in. Moments are zero before the first update. */
+MEMPO_API int mempo_model_read(mempo_model *model, mempo_kind kind, const char *name, float *out, int64_t count,
+                               mempo_error *error);
+MEMPO_API int mempo_model_write(mempo_model *model, mempo_kind kind, const char *name, const float *data,
+                                int64_t count, mempo_error *error);
+MEMPO_API int64_t mempo_model_update_count(const mempo_model *model);
+MEMPO_API void mempo_model_set_update_count(mempo_model *model, int64_t count);
+
+/* ---- generation ---- */
+
+typedef struct mempo_session mempo_session;
+
+typedef struct {
+  int64_t row;
+  int sample; /* draw the token after the last one */
+  double temperature, top_p;
+  int64_t top_k;
+  uint64_t seed;
+} mempo_row_input;
+
+typedef struct {
+  int32_t id; /* -1 when none was asked for */
+  float log_prob;
+  int32_t redraws;
+} mempo_sampled;
+
+/* `valid` has one byte per id, 0 = never sample; NULL allows all. */
+MEMPO_API int mempo_session_new(mempo_model *model, const uint8_t *valid, int64_t valid_count, mempo_session **out,
+                                mempo_error *error);
+MEMPO_API void mempo_session_free(mempo_session *session);
+MEMPO_API int mempo_session_open(mempo_session *session, int64_t *row, mempo_error *error);
+MEMPO_API int mempo_session_fork(mempo_session *session, int64_t row, int64_t *copied, mempo_error *error);
+MEMPO_API int mempo_session_release(mempo_session *session, int64_t row, mempo_error *error);
+/* Appends each input's tokens to its row and samples: one forward pass. */
+MEMPO_API int mempo_session_step(mempo_session *session, int64_t count, const mempo_row_input *inputs,
+                                 const int64_t *offsets, const int32_t *ids, mempo_sampled *out, mempo_error *error);
+/* The distribution a draw is made from: `vocab` probabilities for given logits. */
+MEMPO_API int mempo_filtered_distribution(const float *logits, int64_t vocab, double temperature, int64_t top_k,
+                                          double top_p, float *out, mempo_error *error);
+
+/* ---- scoring ---- */
+
+/* log p and entropy of the tokens at `positions`: indices into the packed ids, ascending, never
+ * the first token of a row. */
+MEMPO_API int mempo_score(mempo_model *model, int64_t rows, const int64_t *offsets, const int32_t *ids,
+                          int64_t position_count, const int64_t *positions, double temperature, float *log_probs,
+                          float *entropies, mempo_error *error);
+
+/* ---- learning ---- */
+
+typedef enum { MEMPO_K1 = 0, MEMPO_ABS = 1, MEMPO_K2 = 2, MEMPO_LOW_VAR_KL = 3 } mempo_kl_estimator;
+
+typedef struct {
+  double clip_low, clip_high, dual_clip;
+  mempo_kl_estimator kl_estimator;
+  double kl_coef, temperature;
+} mempo_loss_options;
+
+/* What the loss needs beside the log-probs; each array has one element per trained token. */
+typedef struct {
+  const float *old_log_probs, *ref_log_probs, *advantages, *weights;
+} mempo_loss_inputs;
+
+typedef struct {
+  double policy, kl, clipped, max_log_ratio;
+} mempo_loss_stats;
+
+/* The loss alone: `gradient` receives d total / d new. */
+MEMPO_API int mempo_token_loss(int64_t count, const float *new_log_probs, const mempo_loss_inputs *inputs,
+                               const mempo_loss_options *options, mempo_loss_stats *stats, float *gradient,
+                               mempo_error *error);
+/* Adds the gradient of one micro-batch. */
+MEMPO_API int mempo_forward_backward(mempo_model *model, int64_t rows, const int64_t *offsets, const int32_t *ids,
+                                     int64_t position_count, const int64_t *positions,
+                                     const mempo_loss_inputs *inputs, const mempo_loss_options *options,
+                                     mempo_loss_stats *stats, mempo_error *error);
+
+typedef struct {
+  double learning_rate, beta1, beta2, eps, weight_decay, clip_norm;
+} mempo_update_options;
+
+/* Clips, takes one AdamW step, clears the gradient. A gradient that is not finite changes nothing:
+ * *skipped becomes 1. */
+MEMPO_API int mempo_update(mempo_model *model, const mempo_update_options *options, double *grad_norm, int *skipped,
+                           mempo_error *error);
+MEMPO_API int mempo_drop_gradient(mempo_model *model, mempo_error *error);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,89 @@
+// Threads, CUDA at run time, memory figures.
+#include <ATen/Context.h>
+#include <ATen/Parallel.h>
+#include <c10/core/CachingDeviceAllocator.h>
+#include <c10/core/Device.h>
+#include <dlfcn.h>
+#include <torch/headeronly/version.h>
+
+#include <fstream>
+#include <string>
+
+#include "guard.h"
+
+using mempo::guarded;
+using mempo::require;
+
+namespace {
+
+// One line of /proc/self/status such as "VmRSS:  123 kB", in bytes.
+int64_t process_memory(const std::string& key) {
+  std::ifstream status("/proc/self/status");
+  std::string word;
+  while (status >> word) {
+    if (word == key) {
+      int64_t kilobytes = 0;
+      status >> kilobytes;
+      return kilobytes * 1024;
+    }
+  }
+  return 0;
+}
+
+const auto kWholeAllocator = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
+
+}  // namespace
+
+int mempo_runtime_init(int threads, mempo_error* error) {
+  return guarded(error, [&] {
+    require(threads >= 1, "threads must be at least 1");
+    at::set_num_threads(threads);
+  });
+}
+
+int mempo_cuda_load(const char* path, mempo_error* error) {
+  return guarded(error, [&] {
+    if (at::globalContext().hasCUDA()) return;
+    // Loading registers the CUDA backend with libtorch.
+    void* library = dlopen(path != nullptr ? path : "libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
+    require(library != nullptr, std::string("libtorch_cuda.so cannot be loaded: ") + (library ? "" : dlerror()));
+  });
+}
+
+int mempo_cuda_device_count(void) {
+  int count = 0;
+  mempo_error error;
+  guarded(&error, [&] {
+    if (at::globalContext().hasCUDA()) count = at::detail::getCUDAHooks().deviceCount();
+  });
+  return count;
+}
+
+const char* mempo_torch_version(void) { return TORCH_VERSION; }
+
+int mempo_memory(const char* device, int64_t* current, int64_t* peak, mempo_error* error) {
+  return guarded(error, [&] {
+    const c10::Device where(device);
+    if (where.is_cpu()) {
+      *current = process_memory("VmRSS:");
+      *peak = process_memory("VmHWM:");
+      return;
+    }
+    const auto stats = at::getDeviceAllocator(where.type())->getDeviceStats(where.index());
+    *current = stats.allocated_bytes[kWholeAllocator].current;
+    *peak = stats.allocated_bytes[kWholeAllocator].peak;
+  });
+}
+
+int mempo_memory_reset_peak(const char* device, mempo_error* error) {
+  return guarded(error, [&] {
+    const c10::Device where(device);
+    if (where.is_cpu()) {
+      std::ofstream("/proc/self/clear_refs") << "5";  // resets VmHWM
+      return;
+    }
+    at::getDeviceAllocator(where.type())->resetPeakStats(where.index());
+  });
+}
+
+int64_t mempo_live_handles(void) { return mempo::live_handles; }

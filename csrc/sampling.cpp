@@ -1,0 +1,95 @@
+#include "sampling.h"
+
+#include <algorithm>
+#include <limits>
+
+namespace mempo {
+
+namespace {
+
+// splitmix64 (Steele, Lea, Flood 2014): the n-th number of the stream of `seed`, in [0, 1).
+double uniform(uint64_t seed, uint64_t n) {
+  uint64_t z = seed + (n + 1) * 0x9E3779B97F4A7C15ULL;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+  z ^= z >> 31;
+  return static_cast<double>(z >> 11) * 0x1.0p-53;
+}
+
+// After this many redraws nearly all mass lies on ids without a token: take the likeliest valid one.
+constexpr int32_t kMaxRedraws = 64;
+
+bool is_valid(const std::vector<uint8_t>& valid, int64_t id) {
+  return valid.empty() || (id < static_cast<int64_t>(valid.size()) && valid[id] != 0);
+}
+
+int64_t likeliest(const at::Tensor& logits, const std::vector<uint8_t>& valid) {
+  const int64_t best = logits.argmax().item<int64_t>();
+  if (is_valid(valid, best)) return best;
+  const at::Tensor allowed = at::from_blob(const_cast<uint8_t*>(valid.data()), {static_cast<int64_t>(valid.size())}, at::kByte)
+                                 .to(logits.device())
+                                 .to(at::kBool);
+  const int64_t known = std::min<int64_t>(allowed.numel(), logits.numel());
+  const at::Tensor rest = logits.narrow(0, 0, known).masked_fill(allowed.narrow(0, 0, known).logical_not(), -std::numeric_limits<float>::infinity());
+  return rest.argmax().item<int64_t>();
+}
+
+// The first id whose cumulative mass exceeds u times the whole; an id of no mass is never taken.
+int64_t draw(const at::Tensor& cumulative, double u) {
+  const double whole = cumulative[-1].item<double>();
+  return at::searchsorted(cumulative, at::Scalar(u * whole), /*out_int32=*/false, /*right=*/true).item<int64_t>();
+}
+
+mempo_sampled sample_row(const at::Tensor& logits, const SamplingRule& rule, const std::vector<uint8_t>& valid) {
+  int32_t redraws = 0;
+  int64_t id;
+  if (rule.temperature == 0) {
+    id = likeliest(logits, valid);
+  } else {
+    const at::Tensor cumulative = filtered_distribution(logits, rule).to(at::kDouble).cumsum(0);
+    for (id = draw(cumulative, uniform(rule.seed, 0)); !is_valid(valid, id) && redraws < kMaxRedraws;) {
+      id = draw(cumulative, uniform(rule.seed, ++redraws));
+    }
+    if (!is_valid(valid, id)) id = likeliest(logits, valid);
+  }
+  const at::Tensor scaled = rule.temperature == 0 ? logits : logits.div(rule.temperature);
+  const float log_prob = (scaled[id] - scaled.logsumexp(0)).item<float>();
+  return {static_cast<int32_t>(id), log_prob, redraws};
+}
+
+}  // namespace
+
+at::Tensor filtered_distribution(const at::Tensor& logits, const SamplingRule& rule) {
+  at::Tensor x = rule.temperature == 1.0 ? logits : logits.div(rule.temperature);
+  const float minus_infinity = -std::numeric_limits<float>::infinity();
+  if (rule.top_k > 0 && rule.top_k < x.numel()) {
+    const at::Tensor smallest_kept = std::get<0>(x.topk(rule.top_k)).min();
+    x = x.masked_fill(x.lt(smallest_kept), minus_infinity);
+  }
+  if (rule.top_p > 0 && rule.top_p < 1) {
+    // In ascending order, ids whose cumulative mass stays within 1 − top_p go; the likeliest never does.
+    const auto [sorted, order] = x.sort(/*dim=*/-1, /*descending=*/false);
+    at::Tensor out = sorted.softmax(0).cumsum(0).le(1 - rule.top_p);
+    out[-1] = false;
+    x = x.masked_fill(at::zeros_like(out).scatter(0, order, out), minus_infinity);
+  }
+  return x.softmax(0);
+}
+
+std::vector<mempo_sampled> sample(const at::Tensor& logits, const std::vector<SamplingRule>& rules,
+                                  const std::vector<uint8_t>& valid) {
+  std::vector<mempo_sampled> sampled;
+  for (size_t r = 0; r < rules.size(); ++r) sampled.push_back(sample_row(logits[static_cast<int64_t>(r)], rules[r], valid));
+  return sampled;
+}
+
+}  // namespace mempo
+
+int mempo_filtered_distribution(const float* logits, int64_t vocab, double temperature, int64_t top_k, double top_p,
+                                float* out, mempo_error* error) {
+  return mempo::guarded(error, [&] {
+    mempo::require(temperature > 0, "the temperature must be above 0");
+    const at::Tensor x = at::from_blob(const_cast<float*>(logits), {vocab}, at::kFloat);
+    at::from_blob(out, {vocab}, at::kFloat).copy_(mempo::filtered_distribution(x, {temperature, top_k, top_p, 0}));
+  });
+}

@@ -1,0 +1,27 @@
+// Choosing the next token from logits.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+#include "guard.h"
+
+namespace mempo {
+
+struct SamplingRule {
+  double temperature;  // 0 = the likeliest token
+  int64_t top_k;       // 0 = all
+  double top_p;        // 0 or 1 = all
+  uint64_t seed;
+};
+
+// The distribution left by temperature, top-k and top-p, in that order: float32 [vocab], 0 where
+// an id was taken out. logits: float32 [vocab].
+at::Tensor filtered_distribution(const at::Tensor& logits, const SamplingRule& rule);
+
+// Draws one token for each row of `logits` (float32 [S, vocab]). `valid` may be empty.
+std::vector<mempo_sampled> sample(const at::Tensor& logits, const std::vector<SamplingRule>& rules,
+                                  const std::vector<uint8_t>& valid);
+
+}  // namespace mempo

@@ -1,0 +1,204 @@
+#include "transformer.h"
+
+#include <torch/csrc/autograd/autograd.h>
+#include <torch/csrc/autograd/custom_function.h>
+#include <torch/custom_class.h>
+
+namespace mempo {
+
+namespace {
+
+at::Tensor rms_norm(const at::Tensor& x, const Parameter& weight, double eps) {
+  const at::Tensor wide = x.to(at::kFloat);
+  const at::Tensor scale = wide.square().mean(-1, /*keepdim=*/true).add(eps).rsqrt();
+  return wide.mul(scale).to(x.scalar_type()).mul(weight.weight);
+}
+
+at::Tensor project(const at::Tensor& x, const Parameter* weight, const Parameter* bias) {
+  return at::linear(x, weight->weight, bias != nullptr ? bias->weight : at::Tensor());
+}
+
+// Rotary position embedding on the last dimension; x [T, heads, d], cos and sin [T, 1, d].
+at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
+  const auto halves = x.chunk(2, -1);
+  return x.mul(cos).add(at::cat({halves[1].neg(), halves[0]}, -1).mul(sin));
+}
+
+}  // namespace
+
+// What a layer needs beside its input; counted so that it can run again in the backward pass.
+struct LayerRun : torch::CustomClassHolder {
+  LayerRun(const Transformer* m, int64_t n, at::Tensor c, at::Tensor s, std::shared_ptr<Attention> a)
+      : model(m), index(n), cos(std::move(c)), sin(std::move(s)), attention(std::move(a)) {}
+
+  const Transformer* model;
+  int64_t index;
+  at::Tensor cos, sin;
+  std::shared_ptr<Attention> attention;
+
+  at::Tensor operator()(const at::Tensor& input) const {
+    const Layer& layer = model->layers[index];
+    const at::Tensor middle = input + attention_block(layer, rms_norm(input, *layer.input_norm, eps()));
+    return middle + mlp_block(layer, rms_norm(middle, *layer.post_norm, eps()));
+  }
+
+ private:
+  double eps() const { return model->config.rms_norm_eps; }
+
+  at::Tensor attention_block(const Layer& layer, const at::Tensor& x) const {
+    const auto& c = model->config;
+    const int64_t tokens = x.size(0), q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
+    const auto qkv = project(x, layer.qkv, layer.qkv_bias).split_with_sizes({q_width, kv_width, kv_width}, -1);
+    at::Tensor q = qkv[0].view({tokens, c.heads, c.head_dim});
+    at::Tensor k = qkv[1].view({tokens, c.kv_heads, c.head_dim});
+    const at::Tensor v = qkv[2].view({tokens, c.kv_heads, c.head_dim});
+    if (layer.q_norm != nullptr) {
+      q = rms_norm(q, *layer.q_norm, eps());
+      k = rms_norm(k, *layer.k_norm, eps());
+    }
+    const at::Tensor mixed = attention->attend(index, rotate(q, cos, sin), rotate(k, cos, sin), v);
+    return project(mixed, layer.output, layer.output_bias);
+  }
+
+  at::Tensor mlp_block(const Layer& layer, const at::Tensor& x) const {
+    const auto gate_up = project(x, layer.gate_up, layer.gate_up_bias).chunk(2, -1);
+    return project(at::silu(gate_up[0]).mul(gate_up[1]), layer.down, layer.down_bias);
+  }
+};
+
+namespace {
+
+// Activation checkpointing: keeps a layer's input only and runs the layer again for its gradient.
+struct CheckpointedLayer : torch::autograd::Function<CheckpointedLayer> {
+  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
+                            const c10::intrusive_ptr<LayerRun>& run) {
+    context->save_for_backward({input});
+    context->saved_data["run"] = c10::IValue::make_capsule(run);
+    return (*run)(input);
+  }
+
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
+                                                 torch::autograd::variable_list gradient) {
+    const auto run = context->saved_data["run"].toCapsule();
+    at::AutoGradMode with_grad(true);
+    const at::Tensor input = context->get_saved_variables()[0].detach().requires_grad_(true);
+    const at::Tensor output = static_cast<const LayerRun&>(*run)(input);
+    torch::autograd::backward({output}, {gradient[0]});
+    return {input.grad(), at::Tensor()};
+  }
+};
+
+}  // namespace
+
+Transformer::Transformer(const mempo_model_config& c, at::Device where)
+    : config(c),
+      device(where),
+      dtype(c.compute_dtype == MEMPO_BFLOAT16 ? at::kBFloat16 : at::kFloat),
+      weights(where, dtype, c.trainable != 0) {
+  config.inverse_frequencies = nullptr;  // the caller's memory
+  inverse_frequencies_ = at::from_blob(const_cast<float*>(c.inverse_frequencies), {c.head_dim / 2}, at::kFloat)
+                             .clone()
+                             .to(where);
+  const int64_t h = c.hidden, m = c.intermediate, q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+  embedding = weights.add({{"model.embed_tokens.weight", {c.vocab, h}}});
+  for (int64_t n = 0; n < c.layers; ++n) {
+    const std::string prefix = "model.layers." + std::to_string(n) + ".", attn = prefix + "self_attn.", mlp = prefix + "mlp.";
+    Layer layer{};
+    layer.input_norm = weights.add({{prefix + "input_layernorm.weight", {h}}});
+    layer.qkv = weights.add({{attn + "q_proj.weight", {q, h}}, {attn + "k_proj.weight", {kv, h}}, {attn + "v_proj.weight", {kv, h}}});
+    if (c.qkv_bias) layer.qkv_bias = weights.add({{attn + "q_proj.bias", {q}}, {attn + "k_proj.bias", {kv}}, {attn + "v_proj.bias", {kv}}});
+    if (c.qk_norm) {
+      layer.q_norm = weights.add({{attn + "q_norm.weight", {c.head_dim}}});
+      layer.k_norm = weights.add({{attn + "k_norm.weight", {c.head_dim}}});
+    }
+    layer.output = weights.add({{attn + "o_proj.weight", {h, q}}});
+    if (c.output_bias) layer.output_bias = weights.add({{attn + "o_proj.bias", {h}}});
+    layer.post_norm = weights.add({{prefix + "post_attention_layernorm.weight", {h}}});
+    layer.gate_up = weights.add({{mlp + "gate_proj.weight", {m, h}}, {mlp + "up_proj.weight", {m, h}}});
+    if (c.mlp_bias) layer.gate_up_bias = weights.add({{mlp + "gate_proj.bias", {m}}, {mlp + "up_proj.bias", {m}}});
+    layer.down = weights.add({{mlp + "down_proj.weight", {h, m}}});
+    if (c.mlp_bias) layer.down_bias = weights.add({{mlp + "down_proj.bias", {h}}});
+    layers.push_back(layer);
+  }
+  final_norm = weights.add({{"model.norm.weight", {h}}});
+  head = c.tied_embeddings ? embedding : weights.add({{"lm_head.weight", {c.vocab, h}}});
+}
+
+PackedBatch Transformer::pack(int64_t rows, const int64_t* offsets, const int32_t* ids,
+                              const std::vector<int64_t>& starts) const {
+  require(rows > 0, "a batch needs at least one row");
+  PackedBatch batch;
+  batch.offsets.assign(offsets, offsets + rows + 1);
+  const int64_t tokens = batch.offsets.back();
+  at::Tensor positions = at::empty({tokens}, at::kLong), wide = at::empty({tokens}, at::kLong);
+  int64_t* position = positions.mutable_data_ptr<int64_t>();
+  int64_t* id = wide.mutable_data_ptr<int64_t>();
+  for (int64_t r = 0; r < rows; ++r) {
+    require(batch.offsets[r] < batch.offsets[r + 1], "row " + std::to_string(r) + " is empty");
+    for (int64_t t = batch.offsets[r]; t < batch.offsets[r + 1]; ++t) {
+      require(ids[t] >= 0 && ids[t] < config.vocab, "token id " + std::to_string(ids[t]) + " is outside the vocabulary of " + std::to_string(config.vocab));
+      id[t] = ids[t];
+      position[t] = t - batch.offsets[r] + (starts.empty() ? 0 : starts[r]);
+    }
+  }
+  batch.ids = wide.to(device);
+  batch.positions = positions.to(device);
+  return batch;
+}
+
+at::Tensor Transformer::embed(const PackedBatch& batch) const {
+  return at::embedding(embedding->weight.detach(), batch.ids);
+}
+
+at::Tensor Transformer::hidden_states(const at::Tensor& embedded, const PackedBatch& batch,
+                                      const std::shared_ptr<Attention>& attention) const {
+  const at::Tensor angles = batch.positions.to(at::kFloat).unsqueeze(1).mul(inverse_frequencies_);
+  const at::Tensor both = at::cat({angles, angles}, -1).unsqueeze(1);
+  const at::Tensor cos = both.cos().to(dtype), sin = both.sin().to(dtype);
+  const bool checkpoint = config.activation_checkpointing && at::GradMode::is_enabled();
+  at::Tensor x = embedded;
+  for (int64_t n = 0; n < config.layers; ++n) {
+    const auto run = c10::make_intrusive<LayerRun>(this, n, cos, sin, attention);
+    x = checkpoint ? CheckpointedLayer::apply(x, run) : (*run)(x);
+  }
+  return rms_norm(x, *final_norm, config.rms_norm_eps);
+}
+
+}  // namespace mempo
+
+int mempo_model_new(const mempo_model_config* config, const char* device, mempo_model** out, mempo_error* error) {
+  return mempo::guarded(error, [&] {
+    mempo::require(config->heads % config->kv_heads == 0, "heads must be a multiple of kv_heads");
+    *out = new mempo_model(*config, at::Device(device));
+  });
+}
+
+void mempo_model_free(mempo_model* model) { delete model; }
+
+int mempo_model_set_weight(mempo_model* model, const char* name, const void* tensor, mempo_error* error) {
+  return mempo::guarded(error, [&] { model->weights.set(name, *static_cast<const at::Tensor*>(tensor)); });
+}
+
+int mempo_model_read(mempo_model* model, mempo_kind kind, const char* name, float* out, int64_t count,
+                     mempo_error* error) {
+  return mempo::guarded(error, [&] {
+    mempo::require(count == model->weights.numel(name), std::string(name) + ": wrong number of elements");
+    at::Tensor target = at::from_blob(out, {count}, at::kFloat);
+    const at::Tensor source = model->weights.view(kind, name);
+    source.defined() ? target.copy_(source.reshape({count})) : target.zero_();
+  });
+}
+
+int mempo_model_write(mempo_model* model, mempo_kind kind, const char* name, const float* data, int64_t count,
+                      mempo_error* error) {
+  return mempo::guarded(error, [&] {
+    mempo::require(count == model->weights.numel(name), std::string(name) + ": wrong number of elements");
+    const at::Tensor source = at::from_blob(const_cast<float*>(data), {count}, at::kFloat);
+    if (kind == MEMPO_MASTER) return model->weights.write_master(name, source);
+    at::Tensor target = model->weights.make(kind, name);
+    target.copy_(source.view(target.sizes()));
+  });
+}
+
+int64_t mempo_model_update_count(const mempo_model* model) { return model->update_count; }
+void mempo_model_set_update_count(mempo_model* model, int64_t count) { model->update_count = count; }

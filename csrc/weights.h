@@ -1,0 +1,68 @@
+// The weights of a model under their file names, with master copies, gradients and moments.
+#pragma once
+
+#include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
+
+#include <deque>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "guard.h"
+
+namespace mempo {
+
+// One stored tensor. Projections that read the same input are stacked into one, so that the
+// forward pass runs one matrix product for them; their names are slices of its rows.
+struct Parameter {
+  at::Tensor weight;    // compute dtype; a leaf of the autograd graph when trainable
+  at::Tensor master;    // float32; the same storage as weight when that is float32
+  at::Tensor gradient;  // float32 sum over micro-batches; undefined before the first
+  at::Tensor first_moment, second_moment;  // float32; undefined before the first update
+
+  // The gradient to add to, made (as zeros) when it is not there yet.
+  at::Tensor& gradient_sum();
+  // Moves what the backward pass left in weight.grad into `gradient`.
+  void collect_gradient();
+};
+
+class Weights {
+ public:
+  Weights(at::Device device, at::ScalarType dtype, bool trainable)
+      : device_(device), dtype_(dtype), trainable_(trainable) {}
+
+  struct Part {
+    std::string name;
+    std::vector<int64_t> shape;
+  };
+  // Adds a tensor that holds `parts` stacked along their first dimension.
+  Parameter* add(const std::vector<Part>& parts);
+
+  void set(const std::string& name, const at::Tensor& value);
+  // A float32 view of a named tensor; undefined if that kind does not exist (yet).
+  at::Tensor view(mempo_kind kind, const std::string& name);
+  // Like view, but makes moments that do not exist yet.
+  at::Tensor make(mempo_kind kind, const std::string& name);
+  void write_master(const std::string& name, const at::Tensor& value);
+
+  std::deque<Parameter>& all() { return parameters_; }
+  int64_t numel(const std::string& name) const;
+  bool trainable() const { return trainable_; }
+
+ private:
+  struct Slice {
+    Parameter* parameter;
+    int64_t begin, rows;
+    std::vector<int64_t> shape;
+  };
+  const Slice& slice(const std::string& name) const;
+
+  at::Device device_;
+  at::ScalarType dtype_;
+  bool trainable_;
+  std::deque<Parameter> parameters_;
+  std::unordered_map<std::string, Slice> slices_;
+};
+
+}  // namespace mempo

@@ -1,0 +1,336 @@
+package engine
+
+// One Go function per C function of csrc/mempo.h; nothing else in the program speaks C.
+
+/*
+#cgo CPPFLAGS: -I${SRCDIR}/../csrc
+#include <stdlib.h>
+#include "mempo.h"
+*/
+import "C"
+
+import (
+	"fmt"
+	"unsafe"
+
+	"github.com/mempo-train/mempo-train/model"
+)
+
+type (
+	modelHandle   = *C.mempo_model
+	sessionHandle = *C.mempo_session
+)
+
+// check turns a return code into an error; out of memory is model.ErrOutOfMemory.
+func check(code C.int, failure *C.mempo_error) error {
+	message := C.GoString(&failure.message[0])
+	switch code {
+	case C.MEMPO_OK:
+		return nil
+	case C.MEMPO_OUT_OF_MEMORY:
+		return fmt.Errorf("%w: %s", model.ErrOutOfMemory, message)
+	case C.MEMPO_INVALID:
+		return fmt.Errorf("engine: %s", message)
+	default:
+		return fmt.Errorf("device error: %s", message)
+	}
+}
+
+func cString(text string) (*C.char, func()) {
+	c := C.CString(text)
+	return c, func() { C.free(unsafe.Pointer(c)) }
+}
+
+func cBool(b bool) C.int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// first is the address of a slice's data, nil for an empty one.
+func first[T any](s []T) *T { return unsafe.SliceData(s) }
+
+func cFloats(s []float32) *C.float { return (*C.float)(first(s)) }
+
+func runtimeInit(threads int) error {
+	var e C.mempo_error
+	return check(C.mempo_runtime_init(C.int(threads), &e), &e)
+}
+
+func cudaLoad(path string) error {
+	var e C.mempo_error
+	if path == "" {
+		return check(C.mempo_cuda_load(nil, &e), &e)
+	}
+	c, free := cString(path)
+	defer free()
+	return check(C.mempo_cuda_load(c, &e), &e)
+}
+
+func cudaDeviceCount() int { return int(C.mempo_cuda_device_count()) }
+
+// TorchVersion is the version of the libtorch that is loaded.
+func TorchVersion() string { return C.GoString(C.mempo_torch_version()) }
+
+// LiveHandles counts models and sessions that were opened and not closed.
+func LiveHandles() int64 { return int64(C.mempo_live_handles()) }
+
+func memory(device string) (model.MemoryUsage, error) {
+	c, free := cString(device)
+	defer free()
+	var e C.mempo_error
+	var current, peak C.int64_t
+	err := check(C.mempo_memory(c, &current, &peak, &e), &e)
+	return model.MemoryUsage{Current: int64(current), Peak: int64(peak)}, err
+}
+
+func memoryResetPeak(device string) error {
+	c, free := cString(device)
+	defer free()
+	var e C.mempo_error
+	return check(C.mempo_memory_reset_peak(c, &e), &e)
+}
+
+func modelNew(a model.Architecture, device string, o Options, dtype string) (modelHandle, error) {
+	frequencies := a.Rope.InverseFrequencies(a.HeadDim)
+	inC := C.CBytes(unsafe.Slice((*byte)(unsafe.Pointer(first(frequencies))), 4*len(frequencies)))
+	defer C.free(inC)
+	config := C.mempo_model_config{
+		vocab: C.int64_t(a.VocabSize), hidden: C.int64_t(a.HiddenSize), intermediate: C.int64_t(a.IntermediateSize),
+		layers: C.int64_t(a.Layers), heads: C.int64_t(a.Heads), kv_heads: C.int64_t(a.KVHeads),
+		head_dim: C.int64_t(a.HeadDim), rms_norm_eps: C.double(a.RMSNormEps),
+		qkv_bias: cBool(a.QKVBias), output_bias: cBool(a.OutputBias), mlp_bias: cBool(a.MLPBias),
+		qk_norm: cBool(a.QKNorm), tied_embeddings: cBool(a.TiedEmbeddings),
+		inverse_frequencies: (*C.float)(inC), trainable: cBool(o.Trainable),
+		activation_checkpointing: cBool(o.ActivationCheckpointing),
+	}
+	if dtype == bfloat16Name {
+		config.compute_dtype = C.MEMPO_BFLOAT16
+	}
+	c, free := cString(device)
+	defer free()
+	var e C.mempo_error
+	var handle modelHandle
+	err := check(C.mempo_model_new(&config, c, &handle, &e), &e)
+	return handle, err
+}
+
+func modelFree(m modelHandle) { C.mempo_model_free(m) }
+
+// modelSetWeight hands over a tensor; `tensor` is an at::Tensor*.
+func modelSetWeight(m modelHandle, name string, tensor unsafe.Pointer) error {
+	c, free := cString(name)
+	defer free()
+	var e C.mempo_error
+	return check(C.mempo_model_set_weight(m, c, tensor, &e), &e)
+}
+
+// The kinds of tensor a model carries, beside those of package model.
+const gradient model.TensorKind = "gradient"
+
+func kindOf(kind model.TensorKind) (C.mempo_kind, error) {
+	switch kind {
+	case model.Master:
+		return C.MEMPO_MASTER, nil
+	case model.FirstMoment:
+		return C.MEMPO_FIRST_MOMENT, nil
+	case model.SecondMoment:
+		return C.MEMPO_SECOND_MOMENT, nil
+	case gradient:
+		return C.MEMPO_GRADIENT, nil
+	}
+	return 0, fmt.Errorf("engine: unknown kind of tensor %q", kind)
+}
+
+func modelRead(m modelHandle, kind model.TensorKind, name string, out []float32) error {
+	k, err := kindOf(kind)
+	if err != nil {
+		return err
+	}
+	c, free := cString(name)
+	defer free()
+	var e C.mempo_error
+	return check(C.mempo_model_read(m, k, c, cFloats(out), C.int64_t(len(out)), &e), &e)
+}
+
+func modelWrite(m modelHandle, kind model.TensorKind, name string, data []float32) error {
+	k, err := kindOf(kind)
+	if err != nil {
+		return err
+	}
+	c, free := cString(name)
+	defer free()
+	var e C.mempo_error
+	return check(C.mempo_model_write(m, k, c, cFloats(data), C.int64_t(len(data)), &e), &e)
+}
+
+func modelUpdateCount(m modelHandle) int64 { return int64(C.mempo_model_update_count(m)) }
+
+func modelSetUpdateCount(m modelHandle, n int64) { C.mempo_model_set_update_count(m, C.int64_t(n)) }
+
+func sessionNew(m modelHandle, valid []bool) (sessionHandle, error) {
+	var e C.mempo_error
+	var handle sessionHandle
+	bytes := make([]uint8, len(valid))
+	for id, ok := range valid {
+		if ok {
+			bytes[id] = 1
+		}
+	}
+	err := check(C.mempo_session_new(m, (*C.uint8_t)(first(bytes)), C.int64_t(len(bytes)), &handle, &e), &e)
+	return handle, err
+}
+
+func sessionFree(s sessionHandle) { C.mempo_session_free(s) }
+
+func sessionOpen(s sessionHandle) (int, error) {
+	var e C.mempo_error
+	var row C.int64_t
+	err := check(C.mempo_session_open(s, &row, &e), &e)
+	return int(row), err
+}
+
+func sessionFork(s sessionHandle, row int) (int, error) {
+	var e C.mempo_error
+	var copied C.int64_t
+	err := check(C.mempo_session_fork(s, C.int64_t(row), &copied, &e), &e)
+	return int(copied), err
+}
+
+func sessionRelease(s sessionHandle, row int) error {
+	var e C.mempo_error
+	return check(C.mempo_session_release(s, C.int64_t(row), &e), &e)
+}
+
+func sessionStep(s sessionHandle, inputs []model.RowInput) ([]model.Sampled, error) {
+	var packed packedRows
+	rows := make([]C.mempo_row_input, len(inputs))
+	for k, in := range inputs {
+		packed.add(in.IDs, nil)
+		rows[k] = C.mempo_row_input{
+			row: C.int64_t(in.Row), sample: cBool(in.Sample), temperature: C.double(in.Temperature),
+			top_p: C.double(in.TopP), top_k: C.int64_t(in.TopK), seed: C.uint64_t(in.Seed),
+		}
+	}
+	out := make([]C.mempo_sampled, len(inputs))
+	var e C.mempo_error
+	code := C.mempo_session_step(s, C.int64_t(len(rows)), first(rows), (*C.int64_t)(first(packed.allOffsets())),
+		(*C.int32_t)(first(packed.ids)), first(out), &e)
+	if err := check(code, &e); err != nil {
+		return nil, err
+	}
+	sampled := make([]model.Sampled, len(out))
+	for k, o := range out {
+		sampled[k] = model.Sampled{ID: int32(o.id), LogProb: float32(o.log_prob), Redraws: int(o.redraws)}
+	}
+	return sampled, nil
+}
+
+func filteredDistribution(logits []float32, s model.Sampling) ([]float32, error) {
+	out := make([]float32, len(logits))
+	var e C.mempo_error
+	err := check(C.mempo_filtered_distribution(cFloats(logits), C.int64_t(len(logits)), C.double(s.Temperature),
+		C.int64_t(s.TopK), C.double(s.TopP), cFloats(out), &e), &e)
+	return out, err
+}
+
+func score(m modelHandle, p *packedRows, temperature float64) (logProbs, entropies []float32, err error) {
+	logProbs, entropies = make([]float32, len(p.positions)), make([]float32, len(p.positions))
+	var e C.mempo_error
+	code := C.mempo_score(m, C.int64_t(p.rows()), (*C.int64_t)(first(p.allOffsets())), (*C.int32_t)(first(p.ids)),
+		C.int64_t(len(p.positions)), (*C.int64_t)(first(p.positions)), C.double(temperature),
+		cFloats(logProbs), cFloats(entropies), &e)
+	return logProbs, entropies, check(code, &e)
+}
+
+func lossOptions(o model.LossOptions) (C.mempo_loss_options, error) {
+	estimators := map[string]C.mempo_kl_estimator{
+		"k1": C.MEMPO_K1, "abs": C.MEMPO_ABS, "k2": C.MEMPO_K2, "k3": C.MEMPO_LOW_VAR_KL, "low_var_kl": C.MEMPO_LOW_VAR_KL,
+	}
+	estimator, known := estimators[o.KLEstimator]
+	if !known {
+		return C.mempo_loss_options{}, fmt.Errorf("kl_estimator is %q; allowed are k1, abs, k2, k3, low_var_kl", o.KLEstimator)
+	}
+	return C.mempo_loss_options{
+		clip_low: C.double(o.ClipLow), clip_high: C.double(o.ClipHigh), dual_clip: C.double(o.DualClip),
+		kl_estimator: estimator, kl_coef: C.double(o.KLCoef), temperature: C.double(o.Temperature),
+	}, nil
+}
+
+func lossStats(s C.mempo_loss_stats, tokens int) model.LossStats {
+	return model.LossStats{
+		Policy: float64(s.policy), KL: float64(s.kl), Clipped: float64(s.clipped),
+		MaxLogRatio: float64(s.max_log_ratio), Tokens: float64(tokens),
+	}
+}
+
+// inC holds copies of Go slices in C memory, for structs that carry pointers.
+type inC struct{ blocks []unsafe.Pointer }
+
+func (c *inC) floats(s []float32) *C.float {
+	block := C.CBytes(unsafe.Slice((*byte)(unsafe.Pointer(first(s))), 4*len(s)))
+	c.blocks = append(c.blocks, block)
+	return (*C.float)(block)
+}
+
+func (c *inC) free() {
+	for _, block := range c.blocks {
+		C.free(block)
+	}
+}
+
+func (c *inC) lossInputs(l *lossColumns) C.mempo_loss_inputs {
+	return C.mempo_loss_inputs{
+		old_log_probs: c.floats(l.old), ref_log_probs: c.floats(l.ref),
+		advantages: c.floats(l.advantages), weights: c.floats(l.weights),
+	}
+}
+
+func tokenLoss(newLogProbs []float32, l *lossColumns, o model.LossOptions) (model.LossStats, []float32, error) {
+	options, err := lossOptions(o)
+	if err != nil || len(newLogProbs) == 0 {
+		return model.LossStats{}, nil, err
+	}
+	var copies inC
+	defer copies.free()
+	inputs := copies.lossInputs(l)
+	gradient := make([]float32, len(newLogProbs))
+	var stats C.mempo_loss_stats
+	var e C.mempo_error
+	code := C.mempo_token_loss(C.int64_t(len(newLogProbs)), cFloats(newLogProbs), &inputs, &options, &stats, cFloats(gradient), &e)
+	return lossStats(stats, len(newLogProbs)), gradient, check(code, &e)
+}
+
+func forwardBackward(m modelHandle, p *packedRows, l *lossColumns, o model.LossOptions) (model.LossStats, error) {
+	options, err := lossOptions(o)
+	if err != nil {
+		return model.LossStats{}, err
+	}
+	var copies inC
+	defer copies.free()
+	inputs := copies.lossInputs(l)
+	var stats C.mempo_loss_stats
+	var e C.mempo_error
+	code := C.mempo_forward_backward(m, C.int64_t(p.rows()), (*C.int64_t)(first(p.allOffsets())),
+		(*C.int32_t)(first(p.ids)), C.int64_t(len(p.positions)), (*C.int64_t)(first(p.positions)),
+		&inputs, &options, &stats, &e)
+	return lossStats(stats, len(p.positions)), check(code, &e)
+}
+
+func update(m modelHandle, learningRate float64, o model.OptimizerOptions) (model.UpdateStats, error) {
+	options := C.mempo_update_options{
+		learning_rate: C.double(learningRate), beta1: C.double(o.Beta1), beta2: C.double(o.Beta2),
+		eps: C.double(o.Eps), weight_decay: C.double(o.WeightDecay), clip_norm: C.double(o.ClipNorm),
+	}
+	var norm C.double
+	var skipped C.int
+	var e C.mempo_error
+	code := C.mempo_update(m, &options, &norm, &skipped, &e)
+	return model.UpdateStats{GradNorm: float64(norm), Skipped: skipped != 0}, check(code, &e)
+}
+
+func dropGradient(m modelHandle) error {
+	var e C.mempo_error
+	return check(C.mempo_drop_gradient(m, &e), &e)
+}

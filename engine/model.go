@@ -1,0 +1,219 @@
+package engine
+
+import (
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"github.com/wangkuiyi/gotorch"
+
+	"github.com/mempo-train/mempo-train/model"
+	"github.com/mempo-train/mempo-train/model/weights"
+)
+
+// Options say how a model is loaded.
+type Options struct {
+	DType                   string // compute dtype: "auto" (float32 on a CPU, bfloat16 on CUDA), "float32", "bfloat16"
+	Trainable               bool   // keep float32 master weights, so that it can learn
+	ActivationCheckpointing bool   // recompute each layer in the backward pass: less memory, a third more work
+}
+
+// Model is a language model on the device. It implements model.Policy, model.Scorer,
+// model.Learner and model.State.
+type Model struct {
+	*Runtime
+	Architecture model.Architecture
+	handle       modelHandle
+	sizes        map[string]int // elements of each parameter
+}
+
+var (
+	_ model.Policy  = (*Model)(nil)
+	_ model.Scorer  = (*Model)(nil)
+	_ model.Learner = (*Model)(nil)
+	_ model.State   = (*Model)(nil)
+	_ model.Memory  = (*Model)(nil)
+)
+
+// Load reads a HuggingFace model folder onto the device.
+func (r *Runtime) Load(dir string, o Options) (*Model, error) {
+	architecture, err := model.LoadArchitecture(dir)
+	if err != nil {
+		return nil, err
+	}
+	files, err := weights.Open(dir)
+	if err != nil {
+		return nil, err
+	}
+	defer files.Close()
+	dtype, err := computeDType(o.DType, r.device)
+	if err != nil {
+		return nil, err
+	}
+	m := &Model{Runtime: r, Architecture: architecture, sizes: map[string]int{}}
+	for _, p := range architecture.Parameters() {
+		m.sizes[p.Name] = elements(p.Shape)
+	}
+	err = r.do(func() error {
+		if m.handle, err = modelNew(architecture, r.device, o, dtype); err != nil {
+			return err
+		}
+		return m.copyWeights(files)
+	})
+	if err != nil {
+		m.Close()
+		return nil, fmt.Errorf("loading model %s: %w", dir, err)
+	}
+	return m, nil
+}
+
+// copyWeights hands the tensors of the files over, one at a time.
+func (m *Model) copyWeights(files *weights.Folder) error {
+	const collectEvery = 256 << 20 // gotorch frees its copies in finalizers only
+	pending := 0
+	for _, p := range m.Architecture.Parameters() {
+		stored, found := files.Tensor(p.Name)
+		if !found {
+			return fmt.Errorf("tensor %s is missing", p.Name)
+		}
+		tensor := gotorch.FromBlob(unsafe.Pointer(unsafe.SliceData(stored.Data)), torchDType[stored.DType], stored.Shape)
+		err := modelSetWeight(m.handle, p.Name, *tensor.T)
+		runtime.KeepAlive(tensor)
+		if err != nil {
+			return err
+		}
+		if pending += len(stored.Data); pending > collectEvery {
+			pending = 0
+			runtime.GC()
+		}
+	}
+	runtime.GC()
+	return nil
+}
+
+var torchDType = map[string]int8{"F32": gotorch.Float, "F16": gotorch.Half, "BF16": gotorch.BFloat16}
+
+// The compute dtypes.
+const float32Name, bfloat16Name = "float32", "bfloat16"
+
+func computeDType(name, device string) (string, error) {
+	switch name {
+	case float32Name, bfloat16Name:
+		return name, nil
+	case "", "auto":
+		if device == "cpu" {
+			return float32Name, nil
+		}
+		return bfloat16Name, nil
+	}
+	return "", fmt.Errorf(`dtype is %q; allowed are "auto", "float32" and "bfloat16"`, name)
+}
+
+func elements(shape []int64) int {
+	n := int64(1)
+	for _, d := range shape {
+		n *= d
+	}
+	return int(n)
+}
+
+// Close frees the model. Sessions must be closed before.
+func (m *Model) Close() error {
+	if m.handle == nil {
+		return nil
+	}
+	return m.do(func() error {
+		modelFree(m.handle)
+		m.handle = nil
+		return nil
+	})
+}
+
+// Score implements model.Scorer.
+func (m *Model) Score(rows []model.ScoreRow, temperature float64) ([]model.RowScores, error) {
+	var packed packedRows
+	for _, row := range rows {
+		packed.add(row.IDs, row.Positions)
+	}
+	scores := make([]model.RowScores, len(rows))
+	if len(packed.positions) == 0 {
+		return scores, nil
+	}
+	var logProbs, entropies []float32
+	err := m.do(func() (err error) {
+		logProbs, entropies, err = score(m.handle, &packed, temperature)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	for k, row := range rows {
+		n := len(row.Positions)
+		scores[k] = model.RowScores{LogProbs: logProbs[:n:n], Entropy: entropies[:n:n]}
+		logProbs, entropies = logProbs[n:], entropies[n:]
+	}
+	return scores, nil
+}
+
+// ForwardBackward implements model.Learner.
+func (m *Model) ForwardBackward(rows []model.TrainRow, loss model.LossOptions) (stats model.LossStats, err error) {
+	packed, columns, err := packTrainRows(rows)
+	if err != nil || len(packed.positions) == 0 {
+		return model.LossStats{}, err
+	}
+	err = m.do(func() (err error) {
+		stats, err = forwardBackward(m.handle, packed, columns, loss)
+		return err
+	})
+	return stats, err
+}
+
+// Update implements model.Learner.
+func (m *Model) Update(learningRate float64, o model.OptimizerOptions) (stats model.UpdateStats, err error) {
+	err = m.do(func() (err error) {
+		stats, err = update(m.handle, learningRate, o)
+		return err
+	})
+	return stats, err
+}
+
+// DropGradient implements model.Learner.
+func (m *Model) DropGradient() error {
+	return m.do(func() error { return dropGradient(m.handle) })
+}
+
+// TokenLoss computes the loss of given log-probabilities and its gradient to them; every slice is
+// aligned with newLogProbs. Row.IDs and Row.Positions are not read.
+func TokenLoss(newLogProbs []float32, row model.TrainRow, o model.LossOptions) (model.LossStats, []float32, error) {
+	var columns lossColumns
+	if err := columns.add(len(newLogProbs), row.OldLogProbs, row.RefLogProbs, row.Advantages, row.Weights); err != nil {
+		return model.LossStats{}, nil, err
+	}
+	return tokenLoss(newLogProbs, &columns, o)
+}
+
+// Parameters implements model.State.
+func (m *Model) Parameters() []model.Parameter { return m.Architecture.Parameters() }
+
+// ReadFloat32 implements model.State.
+func (m *Model) ReadFloat32(kind model.TensorKind, name string) ([]float32, error) {
+	out := make([]float32, m.sizes[name])
+	err := m.do(func() error { return modelRead(m.handle, kind, name, out) })
+	return out, err
+}
+
+// WriteFloat32 implements model.State.
+func (m *Model) WriteFloat32(kind model.TensorKind, name string, data []float32) error {
+	return m.do(func() error { return modelWrite(m.handle, kind, name, data) })
+}
+
+// UpdateCount implements model.State.
+func (m *Model) UpdateCount() (n int64) {
+	_ = m.do(func() error { n = modelUpdateCount(m.handle); return nil })
+	return n
+}
+
+// SetUpdateCount implements model.State.
+func (m *Model) SetUpdateCount(n int64) {
+	_ = m.do(func() error { modelSetUpdateCount(m.handle, n); return nil })
+}

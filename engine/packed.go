@@ -1,0 +1,55 @@
+package engine
+
+import (
+	"fmt"
+
+	"github.com/mempo-train/mempo-train/model"
+)
+
+// packedRows lays the tokens of several rows one after the other, as csrc takes them.
+type packedRows struct {
+	ids       []int32
+	starts    []int64 // of each row in ids
+	positions []int64 // scored tokens, as indices into ids
+}
+
+func (p *packedRows) add(ids, positions []int32) {
+	start := int64(len(p.ids))
+	p.starts = append(p.starts, start)
+	p.ids = append(p.ids, ids...)
+	for _, position := range positions {
+		p.positions = append(p.positions, start+int64(position))
+	}
+}
+
+func (p *packedRows) rows() int { return len(p.starts) }
+
+// allOffsets are the starts and the end of the last row.
+func (p *packedRows) allOffsets() []int64 {
+	return append(append([]int64(nil), p.starts...), int64(len(p.ids)))
+}
+
+// lossColumns are the loss inputs of all trained tokens of a micro-batch.
+type lossColumns struct{ old, ref, advantages, weights []float32 }
+
+// add appends one row's columns, all of length n.
+func (l *lossColumns) add(n int, old, ref, advantages, weights []float32) error {
+	if len(old) != n || len(ref) != n || len(advantages) != n || len(weights) != n {
+		return fmt.Errorf("engine: %d trained tokens with %d old and %d reference log-probs, %d advantages, %d weights",
+			n, len(old), len(ref), len(advantages), len(weights))
+	}
+	l.old, l.ref = append(l.old, old...), append(l.ref, ref...)
+	l.advantages, l.weights = append(l.advantages, advantages...), append(l.weights, weights...)
+	return nil
+}
+
+func packTrainRows(rows []model.TrainRow) (*packedRows, *lossColumns, error) {
+	packed, columns := &packedRows{}, &lossColumns{}
+	for _, row := range rows {
+		packed.add(row.IDs, row.Positions)
+		if err := columns.add(len(row.Positions), row.OldLogProbs, row.RefLogProbs, row.Advantages, row.Weights); err != nil {
+			return nil, nil, err
+		}
+	}
+	return packed, columns, nil
+}
