@@ -35,7 +35,8 @@ func TestGradeTurns(t *testing.T) {
 		{"a second opening tag behind the prefill", []string{"<mem>b</mem><think></think><answer>Lima</answer>"}, "<mem>", "Lima", 1, false},
 		{"prefill opens the answer", []string{"Lima</answer>"}, "<mem></mem><think></think><answer>", "Lima", 1, true},
 		{"prefill holds the answer", []string{""}, "<mem></mem><think></think><answer>Lima</answer>", "-", 0, true},
-		{"prefill holds all but the end", []string{"</answer>"}, "<mem></mem><think></think><answer>Lima", "-", 0, true},
+		{"prefill holds all but the end", []string{"</answer>"}, "<mem></mem><think></think><answer>Lima", "", 0, true},
+		{"prefill breaks off in the closing tag", []string{"swer>"}, "<mem></mem><think></think><answer>Lima</an", "", 0, true},
 		{"prefill holds half the answer", []string{"ma</answer>"}, "<mem></mem><think></think><answer>Li", "ma", 0, true},
 	} {
 		grade := GradeTurns(test.turns, test.prefill, [][]string{{"Lima"}})

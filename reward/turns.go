@@ -29,19 +29,20 @@ func GradeTurns(turns []string, prefill string, objectives [][]string) TurnsGrad
 }
 
 // findAnswer returns the content of the first action that is an answer, as far as it lies behind
-// the first prefill bytes of its turn; nil without an answer, or when all of it lies before.
+// the first prefill bytes of its turn; nil without an answer, or with one that the prefill gave
+// whole.
 func findAnswer(turns []string, prefill int) *string {
 	for _, text := range turns {
 		turn := chat.ParseTurn(text)
 		if turn.Action != chat.ActionAnswer {
 			continue
 		}
-		start := turn.ActionSpan.Start + len("<answer>")
-		end := turn.ActionSpan.End - len("</answer>")
-		if end <= prefill {
+		if turn.ActionSpan.End <= prefill {
 			return nil
 		}
-		answer := strings.TrimFunc(text[max(start, prefill):end], isSpace)
+		end := turn.ActionSpan.End - len("</answer>")
+		start := min(max(turn.ActionSpan.Start+len("<answer>"), prefill), end)
+		answer := strings.TrimSpace(text[start:end])
 		return &answer
 	}
 	return nil

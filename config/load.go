@@ -1,0 +1,121 @@
+package config
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"regexp"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+)
+
+// Load reads the config at path, overrides it with sets, fills in what depends on other keys, and
+// checks it. A set is "key=value" with a dotted key; its value is TOML, or else a bare string.
+// Errors name the file (or the set), the line and the key; there may be several, one a line. Like
+// Validate's they are mistakes of the user's.
+func Load(path string, sets []string) (*Config, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("cannot read the config: %w", err)
+	}
+	config, err := parse(path, string(text), sets)
+	if err != nil {
+		return nil, err
+	}
+	if err := config.readTexts(); err != nil {
+		return nil, within(path, err)
+	}
+	if err := config.Validate(); err != nil {
+		return nil, within(path, err)
+	}
+	return config, nil
+}
+
+// within puts a file's name in front of each line of an error.
+func within(path string, err error) error {
+	return errors.New(path + ": " + strings.ReplaceAll(err.Error(), "\n", "\n"+path+": "))
+}
+
+// parse reads text and sets twice: what [eval.tools] does not set is as in [tools], which is known
+// only after the first time.
+func parse(path, text string, sets []string) (*Config, error) {
+	config := Default()
+	for range 2 {
+		config.Eval.Tools = config.Tools.clone()
+		if problems := read(text, config, true); len(problems) > 0 {
+			return nil, joined(path, problems)
+		}
+		for _, set := range sets {
+			if err := config.set(set); err != nil {
+				return nil, err
+			}
+		}
+	}
+	config.resolve()
+	return config, nil
+}
+
+func joined(path string, problems []problem) error {
+	errs := make([]error, len(problems))
+	for k, p := range problems {
+		errs[k] = fmt.Errorf("%s: %s", path, p.text)
+	}
+	return errors.Join(errs...)
+}
+
+var dottedKey = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
+
+// set overrides one key.
+func (c *Config) set(text string) error {
+	key, value, ok := strings.Cut(text, "=")
+	key = strings.TrimSpace(key)
+	if !ok || !dottedKey.MatchString(key) {
+		return fmt.Errorf("--set %s: want key=value with a dotted key, as in rollout.group_size=8", text)
+	}
+	bare, err := json.Marshal(value) // a JSON string is a TOML string, too
+	if err != nil {
+		return fmt.Errorf("--set %s: %w", text, err)
+	}
+	var problems []problem
+	if isValue(value) {
+		if problems = read(key+" = "+value, c, false); len(problems) == 0 {
+			return nil
+		}
+	}
+	if again := read(key+" = "+string(bare), c, false); len(again) > 0 {
+		if problems == nil {
+			problems = again
+		}
+		return joined("--set "+text, problems)
+	}
+	return nil
+}
+
+// isValue reports whether text is one TOML value and nothing else.
+func isValue(text string) bool {
+	var table map[string]any
+	_, err := toml.Decode("value = "+text, &table)
+	return err == nil && len(table) == 1
+}
+
+// shortNames are other names of compute dtypes.
+var shortNames = map[string]string{"fp32": "float32", "bf16": "bfloat16"}
+
+// resolve fills in what depends on other keys.
+func (c *Config) resolve() {
+	if c.Optimizer.QuestionsPerMinibatch == 0 {
+		c.Optimizer.QuestionsPerMinibatch = c.Rollout.QuestionsPerStep
+	}
+	if name, ok := shortNames[c.Model.DType]; ok {
+		c.Model.DType = name
+	}
+}
+
+// clone copies the lists, too.
+func (t Tools) clone() Tools {
+	t.Enabled = append(List{}, t.Enabled...)
+	t.Access.AllowHosts = append(List{}, t.Access.AllowHosts...)
+	return t
+}

@@ -1,0 +1,199 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/url"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// rules collects the violations of a config's rules. Each names the key, what was found and what
+// is allowed.
+type rules struct{ violations []error }
+
+func (r *rules) violated(key string, found any, allowed string) {
+	r.violations = append(r.violations, fmt.Errorf("%s is %v, allowed: %s", key, found, allowed))
+}
+
+func (r *rules) oneOf(key, found string, allowed ...string) {
+	if !slices.Contains(allowed, found) {
+		r.violated(key, quoted(found), alternatives(allowed))
+	}
+}
+
+type number interface{ ~int | ~int64 | ~float64 }
+
+// between refuses NaN, too.
+func between[T number](r *rules, key string, found, low, high T) {
+	if inside := found >= low && found <= high; !inside {
+		r.violated(key, found, fmt.Sprintf("%v to %v", low, high))
+	}
+}
+
+// atLeast refuses NaN and infinities, too.
+func atLeast[T number](r *rules, key string, found, least T) {
+	if inside := found >= least && !math.IsInf(float64(found), 0); !inside {
+		r.violated(key, found, fmt.Sprintf("%v or more", least))
+	}
+}
+
+// above refuses NaN and infinities, too.
+func above[T number](r *rules, key string, found, limit T) {
+	if inside := found > limit && !math.IsInf(float64(found), 0); !inside {
+		r.violated(key, found, fmt.Sprintf("above %v", limit))
+	}
+}
+
+func (r *rules) given(key, found, what string) {
+	if found == "" {
+		r.violations = append(r.violations, fmt.Errorf("%s is not set, want %s", key, what))
+	}
+}
+
+func (r *rules) files(key string, found List, what string) {
+	if len(found) == 0 || slices.Contains(found, "") {
+		r.violations = append(r.violations, fmt.Errorf("%s is not set, want %s", key, what))
+	}
+}
+
+func quoted(text string) string { return fmt.Sprintf("%q", text) }
+
+func alternatives(texts []string) string {
+	list := make([]string, len(texts))
+	for k, text := range texts {
+		list[k] = quoted(text)
+	}
+	if len(list) == 1 {
+		return list[0]
+	}
+	return strings.Join(list[:len(list)-1], ", ") + " or " + list[len(list)-1]
+}
+
+// Validate checks every value against its rule and reports all violations, one a line.
+func (c *Config) Validate() error {
+	var r rules
+	c.checkRun(&r)
+	c.checkRollout(&r)
+	c.Tools.check(&r, "tools")
+	c.checkReward(&r)
+	c.checkAdvantage(&r)
+	c.checkLoss(&r)
+	c.checkOptimizer(&r)
+	c.checkEval(&r)
+	c.checkBench(&r)
+	return errors.Join(r.violations...)
+}
+
+var device = regexp.MustCompile(`^(auto|cpu|cuda(:[0-9]+)?)$`)
+
+func (c *Config) checkRun(r *rules) {
+	r.given("run.dir", c.Run.Dir, "the folder that the run writes to")
+	atLeast(r, "run.seed", c.Run.Seed, 0)
+	atLeast(r, "run.steps", c.Run.Steps, 1)
+	r.oneOf("run.resume", c.Run.Resume, "auto", "never")
+	r.given("model.path", c.Model.Path, "the HuggingFace folder of the model to train")
+	r.oneOf("model.dtype", c.Model.DType, "auto", "float32", "bfloat16")
+	if !device.MatchString(c.Model.Device) {
+		r.violated("model.device", quoted(c.Model.Device), `"auto", "cpu", "cuda" or "cuda:N"`)
+	}
+	atLeast(r, "model.threads", c.Model.Threads, 0)
+	r.files("data.train", c.Data.Train, "one or more question files")
+	r.oneOf("data.over_length", c.Data.OverLength, "drop", "error")
+	atLeast(r, "data.max_prompt_tokens", c.Data.MaxPromptTokens, 0)
+	r.oneOf("scoring.form", c.Scoring.Form, "naive")
+	r.oneOf("scoring.old_log_prob", c.Scoring.OldLogProb, "recompute", "rollout")
+	atLeast(r, "checkpoint.every", c.Checkpoint.Every, 1)
+	atLeast(r, "checkpoint.keep", c.Checkpoint.Keep, 1)
+	if best := c.Checkpoint.KeepBest; best != "" && !strings.HasPrefix(best, "eval/") && !strings.HasPrefix(best, "score/") {
+		r.violated("checkpoint.keep_best", quoted(best), `a metric of eval/ or score/, or "" for none`)
+	}
+}
+
+func (c *Config) checkRollout(r *rules) {
+	o := c.Rollout
+	atLeast(r, "rollout.questions_per_step", o.QuestionsPerStep, 1)
+	atLeast(r, "rollout.group_size", o.GroupSize, 1)
+	above(r, "rollout.temperature", o.Temperature, 0)
+	if o.TopP != 1 {
+		r.violated("rollout.top_p", o.TopP, "1, as training samples from the whole distribution (eval.top_p is free)")
+	}
+	if o.TopK != 0 {
+		r.violated("rollout.top_k", o.TopK, "0, as training samples from the whole distribution (eval.top_k is free)")
+	}
+	r.oneOf("rollout.context", o.Context, "full", "limited")
+	r.oneOf("rollout.format", o.Format, "chat", "raw")
+	r.oneOf("rollout.schedule", o.Schedule, "auto", "fixed", "eager")
+	atLeast(r, "rollout.max_turns", o.MaxTurns, 1)
+	atLeast(r, "rollout.max_turn_tokens", o.MaxTurnTokens, 1)
+	atLeast(r, "rollout.max_response_tokens", o.MaxResponseTokens, 1)
+	atLeast(r, "rollout.tool_result_tokens", o.ToolResultTokens, 1)
+	atLeast(r, "rollout.memory_tokens", o.MemoryTokens, 0)
+	atLeast(r, "rollout.context_length", o.ContextLength, 0)
+	r.oneOf("rollout.on_no_action", o.OnNoAction, "end", "correct")
+	r.oneOf("rollout.truncated", o.Truncated, "score", "zero", "mask")
+	atLeast(r, "rollout.batch_tokens", o.BatchTokens, 1)
+	if o.MaxRows < 0 || o.MaxRows == 1 {
+		r.violated("rollout.max_rows", o.MaxRows, "0 for no bound, or 2 or more")
+	}
+	above(r, "rollout.trajectory_deadline_s", o.TrajectoryDeadline, 0)
+	above(r, "rollout.step_deadline_s", o.StepDeadline, 0)
+}
+
+// check holds for [tools] and, as prefix says, for [eval.tools].
+func (t Tools) check(r *rules, prefix string) {
+	for k, tool := range t.Enabled {
+		r.oneOf(prefix+".enabled", tool, "search", "access")
+		if slices.Contains(t.Enabled[:k], tool) {
+			r.violated(prefix+".enabled", fmt.Sprintf("%q twice", tool), "each tool once")
+		}
+	}
+	r.oneOf(prefix+".on_tool_failure", t.OnToolFailure, "exclude", "tell_model")
+	atLeast(r, prefix+".max_failed_steps", t.MaxFailedSteps, 1)
+	t.Search.check(r, prefix+".search", slices.Contains(t.Enabled, "search"))
+	t.Access.check(r, prefix+".access", slices.Contains(t.Enabled, "access"))
+}
+
+func (s Search) check(r *rules, prefix string, enabled bool) {
+	r.oneOf(prefix+".backend", s.Backend, "bm25", "http", "index")
+	atLeast(r, prefix+".topk", s.TopK, 1)
+	above(r, prefix+".timeout_s", s.Timeout, 0)
+	atLeast(r, prefix+".tries", s.Tries, 1)
+	atLeast(r, prefix+".concurrency", s.Concurrency, 1)
+	if !enabled {
+		return
+	}
+	switch s.Backend {
+	case "bm25":
+		r.given(prefix+".corpus", s.Corpus, `the JSONL file of passages that backend "bm25" searches`)
+	case "http":
+		r.address(prefix+".url", s.URL, `the address of the service that backend "http" asks`)
+	case "index":
+		r.given(prefix+".index", s.Index, `the folder of the index that backend "index" searches`)
+	}
+}
+
+func (a Access) check(r *rules, prefix string, enabled bool) {
+	r.oneOf(prefix+".via", a.Via, "service", "direct", "folder")
+	above(r, prefix+".timeout_s", a.Timeout, 0)
+	atLeast(r, prefix+".tries", a.Tries, 1)
+	atLeast(r, prefix+".concurrency", a.Concurrency, 1)
+	if !enabled {
+		return
+	}
+	switch a.Via {
+	case "service":
+		r.address(prefix+".url", a.URL, `the address of the service that via "service" asks`)
+	case "folder":
+		r.given(prefix+".folder", a.Folder, `the folder of pages that via "folder" reads`)
+	}
+}
+
+func (r *rules) address(key, found, what string) {
+	r.given(key, found, what)
+	if parsed, err := url.Parse(found); found != "" && (err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "") {
+		r.violated(key, quoted(found), "an address that begins with http:// or https://")
+	}
+}

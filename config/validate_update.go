@@ -1,0 +1,107 @@
+package config
+
+import (
+	"fmt"
+	"strings"
+)
+
+func (c *Config) checkReward(r *rules) {
+	r.oneOf("reward.format_reward", c.Reward.FormatReward, "gate", "bonus", "off")
+	atLeast(r, "reward.format_weight", c.Reward.FormatWeight, 0)
+	r.oneOf("reward.memory_reward", c.Reward.MemoryReward, "mem_minus_full", "mem", "off")
+	r.oneOf("reward.answer_prob", c.Reward.AnswerProb, "geometric", "product")
+}
+
+func (c *Config) checkAdvantage(r *rules) {
+	a := c.Advantage
+	atLeast(r, "advantage.memory_weight", a.MemoryWeight, 0)
+	r.oneOf("advantage.normalize", a.Normalize, "std", "none")
+	r.oneOf("advantage.single", a.Single, "zero", "score")
+	if size := c.Rollout.GroupSize; a.MinGroup < 1 || a.MinGroup > size && size > 0 {
+		r.violated("advantage.min_group", a.MinGroup, fmt.Sprintf("1 to rollout.group_size = %d", size))
+	}
+	atLeast(r, "advantage.outcome.min_std", a.Outcome.MinStd, 0)
+	atLeast(r, "advantage.memory.min_std", a.Memory.MinStd, 0)
+	r.oneOf("advantage.memory.gate", a.Memory.Gate, "none", "any_success")
+	r.oneOf("advantage.memory.pool", a.Memory.Pool, "question", "turn")
+}
+
+func (c *Config) checkLoss(r *rules) {
+	l := c.Loss
+	between(r, "loss.clip_low", l.ClipLow, 0, 1)
+	atLeast(r, "loss.clip_high", l.ClipHigh, 0)
+	if l.DualClip != 0 {
+		above(r, "loss.dual_clip", l.DualClip, 1)
+	}
+	r.oneOf("loss.aggregation", l.Aggregation, "token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+	atLeast(r, "loss.divisor", l.Divisor, 0)
+	if l.Aggregation == "seq-mean-token-sum-norm" && l.Divisor == 0 {
+		r.violated("loss.divisor", l.Divisor, `above 0 with aggregation "seq-mean-token-sum-norm", such as the longest response in tokens`)
+	}
+	r.oneOf("loss.kl_estimator", l.KLEstimator, "k1", "abs", "k2", "k3", "low_var_kl")
+	atLeast(r, "loss.kl_coef", l.KLCoef, 0)
+}
+
+func (c *Config) checkOptimizer(r *rules) {
+	o := c.Optimizer
+	atLeast(r, "optimizer.learning_rate", o.LearningRate, 0)
+	atLeast(r, "optimizer.warmup_steps", o.WarmupSteps, 0)
+	r.oneOf("optimizer.schedule", o.Schedule, "constant", "cosine")
+	for _, beta := range o.Betas {
+		if inside := beta >= 0 && beta < 1; !inside {
+			r.violated("optimizer.betas", o.Betas, "two numbers from 0 to below 1")
+			break
+		}
+	}
+	above(r, "optimizer.eps", o.Eps, 0)
+	atLeast(r, "optimizer.weight_decay", o.WeightDecay, 0)
+	atLeast(r, "optimizer.clip_norm", o.ClipNorm, 0)
+	atLeast(r, "optimizer.ppo_epochs", o.PPOEpochs, 1)
+	atLeast(r, "optimizer.questions_per_minibatch", o.QuestionsPerMinibatch, 1)
+	c.checkMinibatch(r)
+	atLeast(r, "optimizer.micro_batch_tokens", o.MicroBatchTokens, 1)
+	atLeast(r, "optimizer.max_nonfinite", o.MaxNonfinite, 1)
+}
+
+func (c *Config) checkMinibatch(r *rules) {
+	step, minibatch := c.Rollout.QuestionsPerStep, c.Optimizer.QuestionsPerMinibatch
+	if step < 1 || minibatch < 1 || step%minibatch == 0 {
+		return
+	}
+	var divisors []string
+	for n := 1; n <= step; n++ {
+		if step%n == 0 {
+			divisors = append(divisors, fmt.Sprint(n))
+		}
+	}
+	found := fmt.Sprintf("%d, which does not divide rollout.questions_per_step = %d", minibatch, step)
+	r.violated("optimizer.questions_per_minibatch", found, strings.Join(divisors, ", "))
+}
+
+func (c *Config) checkEval(r *rules) {
+	e := c.Eval
+	atLeast(r, "eval.every", e.Every, 0)
+	if e.Every > 0 {
+		r.files("data.eval", c.Data.Eval, fmt.Sprintf("question files, as eval.every is %d", e.Every))
+	}
+	atLeast(r, "eval.questions", e.Questions, 0)
+	r.oneOf("eval.context", e.Context, "limited", "full")
+	atLeast(r, "eval.temperature", e.Temperature, 0)
+	if inside := e.TopP > 0 && e.TopP <= 1; !inside {
+		r.violated("eval.top_p", e.TopP, "above 0, up to 1")
+	}
+	atLeast(r, "eval.top_k", e.TopK, 0)
+	atLeast(r, "eval.samples", e.Samples, 1)
+	e.Tools.check(r, "eval.tools")
+}
+
+func (c *Config) checkBench(r *rules) {
+	b := c.Bench
+	atLeast(r, "bench.prompt_tokens", b.PromptTokens, 1)
+	atLeast(r, "bench.turns", b.Turns, 1)
+	atLeast(r, "bench.turn_tokens", b.TurnTokens, 1)
+	atLeast(r, "bench.tool_tokens", b.ToolTokens, 0)
+	between(r, "bench.memory_tokens", b.MemoryTokens, 0, b.TurnTokens)
+	atLeast(r, "bench.answer_tokens", b.AnswerTokens, 1)
+	atLeast(r, "bench.repeats", b.Repeats, 1)
+}

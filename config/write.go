@@ -1,0 +1,56 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"reflect"
+	"strings"
+
+	"github.com/BurntSushi/toml"
+)
+
+// Write writes every key of a config as TOML that Load reads back to the same config.
+func Write(w io.Writer, config *Config) error {
+	out := *config
+	for _, t := range out.texts() {
+		if strings.HasPrefix(*t.value, "@") {
+			*t.value = "@" + *t.value
+		}
+	}
+	encoder := toml.NewEncoder(w)
+	encoder.Indent = ""
+	if err := encoder.Encode(out); err != nil {
+		return fmt.Errorf("cannot write the config: %w", err)
+	}
+	return nil
+}
+
+// Difference is a key that two configs hold different values for.
+type Difference struct {
+	Key  string // dotted
+	A, B string // as TOML
+}
+
+// String names the key and both values.
+func (d Difference) String() string { return fmt.Sprintf("%s: %s → %s", d.Key, d.A, d.B) }
+
+// Diff lists the keys whose values differ, in the order of the tables.
+func Diff(a, b *Config) []Difference {
+	var differences []Difference
+	inB := entries(b)
+	for k, e := range entries(a) {
+		if !e.isTable() && !reflect.DeepEqual(e.value.Interface(), inB[k].value.Interface()) {
+			differences = append(differences, Difference{e.path(), literal(e.value), literal(inB[k].value)})
+		}
+	}
+	return differences
+}
+
+// literal is a value as it stands in a TOML file.
+func literal(value reflect.Value) string {
+	data, err := toml.Marshal(map[string]any{"v": value.Interface()})
+	if err != nil {
+		return fmt.Sprint(value.Interface())
+	}
+	return strings.TrimPrefix(strings.TrimSuffix(string(data), "\n"), "v = ")
+}
