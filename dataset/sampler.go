@@ -62,9 +62,7 @@ func (s *Sampler) Restore(state SamplerState) error {
 	if state.Size != len(s.questions) {
 		return fmt.Errorf("the saved position lies in a set of %d questions, this one has %d", state.Size, len(s.questions))
 	}
-	s.drawn = state.Drawn
-	s.epoch = s.drawn / uint64(len(s.questions))
-	s.order = s.epochOrder(s.epoch)
+	s.drawn = state.Drawn // the next draw sees whether the order is another epoch's
 	return nil
 }
 
