@@ -43,7 +43,7 @@ test-csrc: $(ASAN_PROGRAMS) ## run csrc's own tests under the address sanitizer
 		ASAN_OPTIONS=detect_container_overflow=0 $$program || { echo "FAIL $$program"; exit 1; }; \
 		echo "ok   $$program"; \
 	done
-	@echo "csrc: $(words $(CSRC_TESTS)) passed, 0 failed"
+	@$(if $(CSRC_TESTS),echo "csrc: $(words $(CSRC_TESTS)) passed$(,) 0 failed",true)
 
 # ---- tests that need the shared folder of golden files and data ----
 
