@@ -115,7 +115,8 @@ func TestLoadArchitectureDefaults(t *testing.T) {
 		},
 		"newer rope keys": {
 			with(map[string]any{"rope_parameters": map[string]any{"rope_type": "linear", "factor": 4.0, "rope_theta": 1e6}}),
-			func(a Architecture) any { return a.Rope }, Rope{Type: RopeLinear, Theta: 1e6, Factor: 4},
+			func(a Architecture) any { return a.Rope },
+			Rope{Type: RopeLinear, Theta: 1e6, Factor: 4},
 		},
 		"sliding window off": {
 			qwen(Qwen2, map[string]any{"use_sliding_window": false, "sliding_window": 32768}),

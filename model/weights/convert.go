@@ -32,13 +32,17 @@ func DecodeFloat32(dtype string, data []byte) ([]float32, error) {
 		return nil, fmt.Errorf("%d bytes of data type %s cannot be read, allowed are whole elements of F32, F16 or BF16", len(data), dtype)
 	}
 	values := make([]float32, len(data)/size)
-	for k := range values {
-		switch dtype {
-		case F32:
+	switch dtype {
+	case F32:
+		for k := range values {
 			values[k] = math.Float32frombits(binary.LittleEndian.Uint32(data[4*k:]))
-		case F16:
+		}
+	case F16:
+		for k := range values {
 			values[k] = fromHalf(binary.LittleEndian.Uint16(data[2*k:]))
-		case BF16:
+		}
+	case BF16:
+		for k := range values {
 			values[k] = math.Float32frombits(uint32(binary.LittleEndian.Uint16(data[2*k:])) << 16)
 		}
 	}
@@ -53,25 +57,35 @@ func EncodeFloat32(dtype string, values []float32) ([]byte, error) {
 		return nil, fmt.Errorf("data type %s cannot be written, allowed are F32, F16 and BF16", dtype)
 	}
 	data := make([]byte, size*len(values))
-	for k, value := range values {
-		finite := true
-		switch dtype {
-		case F32:
+	switch dtype {
+	case F32:
+		for k, value := range values {
 			binary.LittleEndian.PutUint32(data[4*k:], math.Float32bits(value))
-		case F16:
-			bits := toHalf(value)
-			finite = bits&0x7c00 != 0x7c00
-			binary.LittleEndian.PutUint16(data[2*k:], bits)
-		case BF16:
-			bits := toBrain(value)
-			finite = bits&0x7f80 != 0x7f80
-			binary.LittleEndian.PutUint16(data[2*k:], bits)
 		}
-		if !finite && Finite(value) {
-			return nil, fmt.Errorf("element %d is %v, too large for data type %s", k, value, dtype)
-		}
+	case F16:
+		return data, encode16(dtype, data, values, toHalf, halfInfinity)
+	case BF16:
+		return data, encode16(dtype, data, values, toBrain, brainInfinity)
 	}
 	return data, nil
+}
+
+// The bits of infinity, which are those of the exponent.
+const (
+	halfInfinity  = 0x7c00
+	brainInfinity = 0x7f80
+)
+
+// encode16 rounds to a 16-bit format; a finite value that becomes infinite is an error.
+func encode16(dtype string, data []byte, values []float32, round func(float32) uint16, infinity uint16) error {
+	for k, value := range values {
+		bits := round(value)
+		if bits&infinity == infinity && Finite(value) {
+			return fmt.Errorf("element %d is %v, too large for data type %s", k, value, dtype)
+		}
+		binary.LittleEndian.PutUint16(data[2*k:], bits)
+	}
+	return nil
 }
 
 // Finite reports whether v is neither infinite nor NaN.
