@@ -70,7 +70,9 @@ def download(wheel, cache):
     (path,) = part.glob("*.whl")
     if (found := sha256(path)) != wheel["sha256"]:
         sys.exit(f"{path.name}: SHA-256 is {found}, the lock file wants {wheel['sha256']}")
-    return path.replace(folder / path.name)
+    path = path.replace(folder / path.name)
+    part.rmdir()
+    return path
 
 
 def unpack(path, wheel, target):
@@ -116,8 +118,11 @@ def main():
     if len(sys.argv) != 4:
         sys.exit(__doc__)
     cache = pathlib.Path(sys.argv[2])
-    with locked(cache):
-        build_folder(pathlib.Path(sys.argv[1]), cache, sys.argv[3])
+    try:
+        with locked(cache):
+            build_folder(pathlib.Path(sys.argv[1]), cache, sys.argv[3])
+    except KeyboardInterrupt:
+        sys.exit(130)
 
 
 if __name__ == "__main__":
