@@ -66,7 +66,7 @@ def download(wheel, cache):
     print(f"fetching {requirement}", file=sys.stderr, flush=True)
     command = [*pip(cache), "download", "--quiet", "--disable-pip-version-check", "--no-deps", *PLATFORM, "--dest", part, requirement]
     if subprocess.run(command).returncode != 0:
-        sys.exit(f"pip could not download {requirement}; is the package index reachable? (LIBTORCH=/path builds against a libtorch of your own)")
+        sys.exit(f"pip could not download {requirement}; is the package index reachable?")
     (path,) = part.glob("*.whl")
     if (found := sha256(path)) != wheel["sha256"]:
         sys.exit(f"{path.name}: SHA-256 is {found}, the lock file wants {wheel['sha256']}")
