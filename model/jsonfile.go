@@ -91,7 +91,7 @@ func shown(raw json.RawMessage) string {
 		line.Write(raw)
 	}
 	if line.Len() > limit {
-		return line.String()[:limit] + "…"
+		return strings.ToValidUTF8(line.String()[:limit], "") + "…"
 	}
 	return line.String()
 }

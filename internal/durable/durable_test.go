@@ -72,3 +72,16 @@ func TestWriteFileIntoAMissingFolder(t *testing.T) {
 		t.Errorf("got %v", err)
 	}
 }
+
+func TestCreateSynced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "x")
+	if err := CreateSynced(path, write("text")); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := os.ReadFile(path); err != nil || string(got) != "text" {
+		t.Errorf("got %q, %v", got, err)
+	}
+	if err := CreateSynced("/dev/full", write("text")); !errors.Is(err, syscall.ENOSPC) || err.Error() != "cannot write /dev/full: no space left on device" {
+		t.Errorf("got %v", err)
+	}
+}

@@ -57,6 +57,7 @@ func saveForever(runDir string) error {
 }
 
 func TestKilledAtAnyMomentLeavesOnlyWholeCheckpoints(t *testing.T) {
+	t.Parallel()
 	base := t.TempDir()
 	if err := os.Rename(sourceFolder(t, config(false, "bfloat16"), weights.BF16), filepath.Join(base, "source")); err != nil {
 		t.Fatal(err)

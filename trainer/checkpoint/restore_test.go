@@ -52,6 +52,7 @@ func TestRestoreRefusesACheckpointOfSomethingElse(t *testing.T) {
 }
 
 func TestRestoreRefusesBrokenCheckpoints(t *testing.T) {
+	t.Parallel()
 	source, state := open(t, sourceFolder(t, config(true, "bfloat16"), weights.BF16))
 	one := func(dtype string, value float32, shape ...int64) func(t *testing.T, path string) {
 		return func(t *testing.T, path string) {

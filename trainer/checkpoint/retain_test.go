@@ -24,6 +24,7 @@ func steps(t *testing.T, runDir string) []int64 {
 }
 
 func TestPruneKeepsTheNewestAndTheBest(t *testing.T) {
+	t.Parallel()
 	source, state := open(t, sourceFolder(t, config(true, "bfloat16"), weights.BF16))
 	tests := map[string]struct {
 		keep int

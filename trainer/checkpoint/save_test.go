@@ -1,6 +1,7 @@
 package checkpoint
 
 import (
+	"encoding/binary"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -136,6 +137,10 @@ func TestEverythingButWeightsIsCarriedOverByteForByte(t *testing.T) {
 	} {
 		put(t, filepath.Join(dir, name), text)
 	}
+	put(t, filepath.Join(dir, "consolidated.dat"), "")
+	if err := os.Truncate(filepath.Join(dir, "consolidated.dat"), maxCarriedBytes+1); err != nil { // takes no space on disk
+		t.Fatal(err)
+	}
 	linked := filepath.Join(t.TempDir(), "blob")
 	put(t, linked, `{"merges": []}`)
 	if err := os.Symlink(linked, filepath.Join(dir, "merges.json")); err != nil {
@@ -266,6 +271,7 @@ func expectOnly(t *testing.T, runDir string, paths ...string) {
 }
 
 func TestSaveSurvivesAFailureAtEveryRead(t *testing.T) {
+	t.Parallel()
 	source, state := open(t, sourceFolder(t, config(false, "bfloat16"), weights.BF16))
 	runDir := t.TempDir()
 	first := save(t, runDir, source, state, recordOf(1))
@@ -320,6 +326,35 @@ func TestSaveRemovesWhatADeadProcessLeft(t *testing.T) {
 		t.Errorf("an unfinished folder counts as %s, %v", path, err)
 	}
 	expectOnly(t, runDir, save(t, runDir, source, state, recordOf(6)))
+}
+
+func TestCheckpointBytes(t *testing.T) {
+	source, state := open(t, sourceFolder(t, config(false, "bfloat16"), weights.BF16))
+	path := save(t, t.TempDir(), source, state, recordOf(1))
+	var real, headers int64
+	err := filepath.WalkDir(path, func(name string, entry os.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
+		}
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+		real += info.Size()
+		switch filepath.Ext(name) {
+		case ".safetensors":
+			headers += 8 + int64(binary.LittleEndian.Uint64([]byte(get(t, name))))
+		case "":
+			headers += info.Size() // the marker
+		}
+		if entry.Name() == recordFile {
+			headers += info.Size()
+		}
+		return nil
+	})
+	if got := source.CheckpointBytes(state.parameters); err != nil || got != real-headers {
+		t.Errorf("%d bytes, really %d and %d of headers, %v", got, real, headers, err)
+	}
 }
 
 func TestSaveReplacesTheSameStep(t *testing.T) {

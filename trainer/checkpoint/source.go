@@ -81,6 +81,22 @@ func ReadSource(dir string) (*Source, error) {
 // ModelHash is weights.Hash of the source.
 func (s *Source) ModelHash() string { return s.hash }
 
+// CheckpointBytes is the size on disk of one checkpoint of a model with these parameters, without
+// the headers of its files.
+func (s *Source) CheckpointBytes(parameters []model.Parameter) int64 {
+	var total int64
+	for _, file := range s.files {
+		total += int64(len(file.data))
+	}
+	for _, tensor := range s.tensors {
+		total += max(weights.Bytes(tensor.dtype, tensor.shape), int64(len(tensor.data)))
+	}
+	for _, parameter := range parameters {
+		total += int64(len(kinds)) * weights.Bytes(weights.F32, parameter.Shape)
+	}
+	return total
+}
+
 // layout notes how a tensor is stored and which parameter fills it.
 func layout(folder *weights.Folder, tensor weights.Tensor) stored {
 	place := stored{name: tensor.Name, dtype: tensor.DType, shape: slices.Clone(tensor.Shape)}
