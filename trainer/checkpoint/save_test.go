@@ -151,7 +151,14 @@ func TestEverythingButWeightsIsCarriedOverByteForByte(t *testing.T) {
 		t.Fatal(err)
 	}
 	dir = sourceFolder(t, config(true, "bfloat16"), weights.BF16)
-	path := save(t, t.TempDir(), source, state, recordOf(1))
+	runDir := t.TempDir()
+	state.onRead = func(model.TensorKind, string) error {
+		if _, err := os.Stat(filepath.Join(runDir, "checkpoints", "step_000001.tmp", "complete")); !errors.Is(err, os.ErrNotExist) {
+			return errors.New("the marker is there before the weights")
+		}
+		return nil
+	}
+	path := save(t, runDir, source, state, recordOf(1))
 	want := map[string]string{
 		"config.json": config(true, "bfloat16"), "generation_config.json": get(t, filepath.Join(dir, "generation_config.json")),
 		"tokenizer.json": get(t, filepath.Join(dir, "tokenizer.json")), "chat_template.jinja": "{{ messages }}",
