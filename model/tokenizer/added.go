@@ -20,6 +20,7 @@ type addedToken struct {
 // matcher finds added tokens in text: at each place the longest, from left to right.
 type matcher struct {
 	nodes []trieNode // 0 is the root
+	first [256]bool  // the bytes that tokens start with
 }
 
 type trieNode struct {
@@ -39,6 +40,7 @@ func (m *matcher) insert(content string, token *addedToken) {
 	if content == "" {
 		return
 	}
+	m.first[content[0]] = true
 	at := int32(0)
 	for i := range len(content) {
 		next, ok := m.nodes[at].children[content[i]]
@@ -79,6 +81,10 @@ func (m *matcher) split(text string, trusted []span, yield func(stretch span, to
 	done := 0 // end of what has been yielded
 	for _, t := range trusted {
 		for pos := t.start; pos < t.end; {
+			if !m.first[text[pos]] {
+				pos++
+				continue
+			}
 			token, n := m.longest(text[pos:t.end])
 			if token == nil {
 				pos++

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -50,7 +51,7 @@ func (p *pattern) UnmarshalJSON(data []byte) error {
 type modelPart struct {
 	Type         string           `json:"type"` // missing in old files
 	Vocab        json.RawMessage  `json:"vocab"`
-	Merges       []mergePair      `json:"merges"`
+	Merges       mergeList        `json:"merges"`
 	Dropout      *float64         `json:"dropout"`
 	UnkToken     *string          `json:"unk_token"`
 	Prefix       *string          `json:"continuing_subword_prefix"`
@@ -60,25 +61,28 @@ type modelPart struct {
 	tokens       map[string]int32 // Vocab, once the type is known to be BPE
 }
 
-// mergePair is written "a b" or ["a", "b"].
-type mergePair [2]string
+// mergeList is a list of pairs of tokens: "a b" or ["a", "b"] in the file.
+type mergeList [][]string
 
 // UnmarshalJSON reads either form.
-func (p *mergePair) UnmarshalJSON(data []byte) error {
-	parts := []string{}
-	if bytes.HasPrefix(data, []byte{'"'}) {
-		var line string
-		if err := json.Unmarshal(data, &line); err != nil {
-			return err
+func (m *mergeList) UnmarshalJSON(data []byte) error {
+	var pairs [][]string
+	if err := json.Unmarshal(data, &pairs); err != nil {
+		var lines []string
+		if json.Unmarshal(data, &lines) != nil {
+			return fmt.Errorf("model.merges must be a list of strings or of pairs of strings; found in it: %s", foundValue(err))
 		}
-		parts = strings.Split(line, " ")
-	} else if err := json.Unmarshal(data, &parts); err != nil {
-		return err
+		pairs = make([][]string, len(lines))
+		for i, line := range lines {
+			pairs[i] = strings.Split(line, " ")
+		}
 	}
-	if len(parts) != 2 {
-		return fmt.Errorf("the merge %s has %d parts, but takes two", data, len(parts))
+	for i, p := range pairs {
+		if len(p) != 2 {
+			return fmt.Errorf("model.merges number %d is %q: it has %d parts, but takes two", i, p, len(p))
+		}
 	}
-	*p = mergePair{parts[0], parts[1]}
+	*m = pairs
 	return nil
 }
 
@@ -95,8 +99,14 @@ func parseTokenizerFile(data []byte) (*tokenizerFile, error) {
 	if m.Type != "BPE" && (m.Type != "" || m.Merges == nil) {
 		return nil, fmt.Errorf("model.type is %q, but only \"BPE\" is supported", m.Type)
 	}
+	if m.Vocab == nil {
+		return nil, errors.New("has no \"model.vocab\"")
+	}
+	if m.Merges == nil {
+		return nil, errors.New("has no \"model.merges\"")
+	}
 	if err := json.Unmarshal(m.Vocab, &m.tokens); err != nil {
-		return nil, fmt.Errorf("model.vocab is not an object of tokens with ids: %w", err)
+		return nil, fmt.Errorf("model.vocab must be an object of tokens with ids; found in it: %s", foundValue(err))
 	}
 	if len(m.tokens) == 0 {
 		return nil, errors.New("model.vocab is empty")
@@ -120,14 +130,33 @@ func (m *modelPart) refuseUnsupported() error {
 	return nil
 }
 
-// jsonError says where a file breaks off or has the wrong kind of value.
+// jsonError says in which line a file breaks off or has the wrong kind of value.
 func jsonError(data []byte, err error) error {
+	line := func(offset int64) int {
+		return 1 + bytes.Count(data[:min(int(offset), len(data))], []byte{'\n'})
+	}
 	var syntax *json.SyntaxError
 	if errors.As(err, &syntax) {
-		line := 1 + bytes.Count(data[:min(int(syntax.Offset), len(data))], []byte{'\n'})
-		return fmt.Errorf("is not valid JSON at line %d: %w", line, err)
+		return fmt.Errorf("is not valid JSON at line %d: %w", line(syntax.Offset), err)
 	}
-	return fmt.Errorf("has an unexpected value: %w", err)
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		part := "the file"
+		if kind.Field != "" {
+			part = strconv.Quote(kind.Field)
+		}
+		return fmt.Errorf("at line %d, %s cannot be of the kind %s", line(kind.Offset), part, kind.Value)
+	}
+	return err
+}
+
+// foundValue names the kind of value that err says was found in the place of another.
+func foundValue(err error) string {
+	var kind *json.UnmarshalTypeError
+	if errors.As(err, &kind) {
+		return kind.Value
+	}
+	return err.Error()
 }
 
 // configFile is what is read of tokenizer_config.json.

@@ -173,3 +173,41 @@ func streamed(tok *Tokenizer, ids []int32) string {
 	}
 	return string(append(text, stream.Flush()...))
 }
+
+// BenchmarkGolden encodes English articles, 2 kB at a time.
+func BenchmarkGolden(b *testing.B) {
+	data, err := os.ReadFile(filepath.Join(os.Getenv("MEMPO_SHARED"), "data", "hotpotqa_sample", "corpus.jsonl"))
+	if err != nil {
+		b.Fatal(err)
+	}
+	text := string(data[:min(len(data), 2<<20)])
+	for _, name := range goldenFolders {
+		b.Run(name, func(b *testing.B) {
+			tok, _ := loadGolden(b, name)
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				for pos := 0; pos < len(text); pos += 2048 {
+					tok.EncodePlain(text[pos:min(pos+2048, len(text))])
+				}
+			}
+		})
+		b.Run(name+"/uncached", func(b *testing.B) {
+			tok, _ := loadGolden(b, name)
+			b.SetBytes(int64(len(text)))
+			for b.Loop() {
+				tok.cache = newWordCache()
+				for pos := 0; pos < len(text); pos += 2048 {
+					tok.EncodePlain(text[pos:min(pos+2048, len(text))])
+				}
+			}
+		})
+		b.Run(name+"/load", func(b *testing.B) {
+			data := unzip(b, filepath.Join(goldenDir(b), name, "tokenizer.json.gz"))
+			for b.Loop() {
+				if _, err := parse(data, configFile{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -238,5 +238,20 @@ func (t *Tokenizer) IsSpecial(id int32) bool {
 	return id >= 0 && int(id) < len(t.vocab.special) && t.vocab.special[id]
 }
 
+// SelfTest encodes each text, as trusted and as plain text, and decodes it again. The error names
+// the first text that does not come back as it went in (or in normal form C, where the tokenizer
+// normalises).
+func (t *Tokenizer) SelfTest(texts ...string) error {
+	for _, text := range texts {
+		want, _ := t.normalize(text, nil)
+		for _, ids := range [][]int32{t.EncodeTrusted(text), t.EncodePlain(text)} {
+			if got := t.Decode(ids); got != want {
+				return fmt.Errorf("the tokenizer turns %q into the ids %v, which decode to %q", text, ids, got)
+			}
+		}
+	}
+	return nil
+}
+
 // Hash is the SHA-256 of tokenizer.json in hexadecimal.
 func (t *Tokenizer) Hash() string { return t.hash }

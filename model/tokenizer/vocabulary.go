@@ -9,7 +9,7 @@ import (
 )
 
 // maxID bounds token ids, so that a broken file does not ask for all memory.
-const maxID = 1<<24 - 1
+const maxID = 1<<22 - 1
 
 // vocabulary holds the tokens by id; ids may have holes.
 type vocabulary struct {
@@ -131,7 +131,7 @@ func (v *vocabulary) token(id int32) (raw string, ok bool) {
 }
 
 // newMerger builds the merge table. tokens are spelled in the byte alphabet, as the merges are.
-func newMerger(tokens map[string]int32, ids map[string]int32, merges []mergePair) (*merger, error) {
+func newMerger(tokens map[string]int32, ids map[string]int32, merges mergeList) (*merger, error) {
 	m := &merger{pairs: newPairTable(len(merges))}
 	for b := range m.byteIDs {
 		id, ok := ids[string([]byte{byte(b)})]
@@ -145,8 +145,8 @@ func newMerger(tokens map[string]int32, ids map[string]int32, merges []mergePair
 		for i, token := range [3]string{p[0], p[1], p[0] + p[1]} {
 			id, ok := tokens[token]
 			if !ok {
-				return nil, fmt.Errorf("merge number %d (%q, %q) needs token %q, which model.vocab does not have",
-					rank, p[0], p[1], token)
+				return nil, fmt.Errorf("model.merges number %d is %q: token %q is not in model.vocab",
+					rank, p, token)
 			}
 			of[i] = id
 		}
