@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 		where = "cpu"
 	}
 	var err error
-	if device, err = Start(where, 2); err != nil {
+	if device, err = Start(where, 1); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(3)
 	}

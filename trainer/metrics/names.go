@@ -21,12 +21,12 @@ const (
 	MemoryReward = "memory/reward" // mean over turns with a memory
 	MemoryPFull  = "memory/p_full" // probability of the answer given the full context
 	MemoryPMem   = "memory/p_mem"  // probability of the answer given prompt and memory
-	MemoryStd    = "memory/std"    // of the rewards within a pool, mean over pools
+	MemoryStd    = "memory/std"    // deviation of all memory rewards of the step
 	MemoryTokens = "memory/tokens" // mean length of a memory
 	MemoryWeight = "memory/weight" // in force at this step
 
-	AdvantageOutcomeStd = "advantage/outcome_std"
-	AdvantageMemoryStd  = "advantage/memory_std"
+	AdvantageOutcomeStd = "advantage/outcome_std" // raw deviation of the scores of a question, mean over questions
+	AdvantageMemoryStd  = "advantage/memory_std"  // raw deviation of a pool of memory rewards, mean over pools, weighted by size
 
 	LossPolicy            = "loss/policy"
 	LossKL                = "loss/kl" // coefficient included

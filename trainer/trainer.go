@@ -1,0 +1,130 @@
+// Package trainer is one MemPO step, and the loop around it: generate, measure memories, reward,
+// advantages, log-probabilities, update. It meets the device only through the interfaces of
+// package model.
+package trainer
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/mempo-train/mempo-train/advantage"
+	"github.com/mempo-train/mempo-train/model"
+	"github.com/mempo-train/mempo-train/rollout"
+)
+
+// Actor is the model that is trained.
+type Actor interface {
+	model.Policy
+	model.Scorer
+	model.Learner
+	model.Memory
+}
+
+// Options are the constants of a run's steps.
+type Options struct {
+	Rollout   rollout.Options // Step, OnEnd and Progress are set by the trainer
+	Tools     rollout.Tools
+	Reward    RewardOptions
+	Advantage advantage.Options
+	Update    UpdateOptions
+	Decode    func([]int32) string // ids to text, nothing skipped, for trajectory records
+}
+
+// RewardOptions say what a trajectory and its memories are worth; see the config's reward table.
+type RewardOptions struct {
+	FormatReward string
+	FormatWeight float64
+	MemoryReward string
+	AnswerProb   string
+	Truncated    string // "score", "zero" or "mask" what a limit cut
+}
+
+// UpdateOptions are the constants of the update; see the config's loss and optimizer tables.
+type UpdateOptions struct {
+	Loss                  model.LossOptions
+	Aggregation           string
+	Divisor               float64
+	Optimizer             model.OptimizerOptions
+	LearningRate          func(step int) float64 // steps count from 1
+	PPOEpochs             int
+	QuestionsPerMinibatch int
+	MicroBatchTokens      int  // of one forward pass of scoring or training; a longer row has one to itself
+	MaxNonfinite          int  // skipped optimiser steps in a row that end the run
+	RolloutOldLogProbs    bool // take the log-probs seen when sampling instead of computing them anew
+}
+
+// Counters run on over the whole run, checkpoints included.
+type Counters struct {
+	OptimizerSteps   int64
+	NonfiniteSteps   int64 // skipped optimiser steps
+	NonfiniteInARow  int64
+	FailedStepsInRow int64 // tries of a step without a valid trajectory
+}
+
+// Trainer takes steps. It is not safe for concurrent use.
+type Trainer struct {
+	Options
+	actor     Actor
+	reference model.Scorer // nil when the loss has no KL term
+	Counters  Counters
+	watch     Watch
+}
+
+// Watch shows a person how a step goes on; any function may be nil.
+type Watch struct {
+	Stage   func(name string, total int) (add func(n int), done func()) // a stage of the step begins
+	Rollout func(rollout.Progress, Tally)                               // after each forward pass of generation
+}
+
+// New makes a trainer. reference may be nil when the KL coefficient is 0.
+func New(actor Actor, reference model.Scorer, options Options, watch Watch) (*Trainer, error) {
+	if reference == nil && options.Update.Loss.KLCoef != 0 {
+		return nil, fmt.Errorf("a KL coefficient of %g needs a reference model", options.Update.Loss.KLCoef)
+	}
+	return &Trainer{Options: options, actor: actor, reference: reference, watch: watch}, nil
+}
+
+// Result is what one step leaves behind.
+type Result struct {
+	Metrics map[string]float64
+	Records []*rollout.Record
+	// Malformed is the text of a turn whose action could not be run; "" when there was none.
+	Malformed string
+}
+
+// ErrNothingValid marks a step in which every trajectory failed: it does not count as trained.
+type ErrNothingValid struct{ Detail string }
+
+func (e *ErrNothingValid) Error() string {
+	return "every trajectory of the step failed; the last one because " + e.Detail
+}
+
+// Step trains on the questions drawn for a step, counted from 1.
+func (t *Trainer) Step(ctx context.Context, step int, questions []rollout.Drawn) (*Result, error) {
+	clock := newClock()
+	if err := t.actor.ResetPeak(); err != nil {
+		return nil, err
+	}
+	graded, stats, err := t.generate(ctx, step, questions, clock)
+	if err != nil {
+		return nil, err
+	}
+	memories, err := t.scoreMemories(ctx, graded, clock)
+	if err != nil {
+		return nil, err
+	}
+	advantages, err := t.advantages(graded, memories)
+	if err != nil {
+		return nil, err
+	}
+	plan := t.plan(step, graded, advantages)
+	scores, err := t.scoreResponses(ctx, plan, clock)
+	if err != nil {
+		return nil, err
+	}
+	losses, err := t.update(ctx, step, plan, scores, clock)
+	if err != nil {
+		return nil, err
+	}
+	return t.report(step, &stepData{graded, stats, memories, advantages, plan, scores, losses, clock})
+}

@@ -1,0 +1,147 @@
+package trainer
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/mempo-train/mempo-train/model"
+	"github.com/mempo-train/mempo-train/trainer/batch"
+)
+
+// Losses sums up the optimiser steps of one step.
+type Losses struct {
+	model.LossStats         // sums over mini-batches
+	Minibatches     int     // optimiser steps tried
+	GradNorm        float64 // mean over those taken
+	LearningRate    float64
+	FirstLogRatio   float64 // largest |new − old| in the first mini-batch, before any update
+}
+
+// update runs the mini-batches: gradients of all micro-batches, then one optimiser step.
+func (t *Trainer) update(ctx context.Context, step int, plan *Plan, scores *ResponseScores, clock *clock) (*Losses, error) {
+	defer clock.start(stageUpdate)()
+	losses := &Losses{LearningRate: t.Update.LearningRate(step)}
+	old := scores.Old
+	if t.Update.RolloutOldLogProbs {
+		old = make([][]float32, len(plan.rows))
+		for k, row := range plan.rows {
+			old[k] = row.sampled
+		}
+	}
+	add, done := t.stage(stageUpdate, len(plan.rows)*len(plan.epochs))
+	defer done()
+	taken := 0
+	for _, epoch := range plan.epochs {
+		for _, mini := range epoch {
+			stats, updated, err := t.optimizerStep(ctx, plan, mini, old, scores.Ref, losses.LearningRate, add, clock)
+			if err != nil {
+				return nil, err
+			}
+			if losses.Minibatches == 0 {
+				losses.FirstLogRatio = stats.MaxLogRatio
+			}
+			losses.Add(stats)
+			losses.Minibatches++
+			if !updated.Skipped {
+				losses.GradNorm += updated.GradNorm
+				taken++
+			}
+			if err := t.count(step, updated); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if taken > 0 {
+		losses.GradNorm /= float64(taken)
+	}
+	return losses, nil
+}
+
+func (t *Trainer) optimizerStep(ctx context.Context, plan *Plan, mini minibatch, old, ref [][]float32, rate float64, add func(int), clock *clock) (model.LossStats, model.UpdateStats, error) {
+	var sum model.LossStats
+	weights, err := t.tokenWeights(plan, mini)
+	if err != nil {
+		return sum, model.UpdateStats{}, err
+	}
+	for _, micro := range mini.micro {
+		if err := ctx.Err(); err != nil {
+			return sum, model.UpdateStats{}, dropped(t.actor, err)
+		}
+		rows := make([]model.TrainRow, len(micro))
+		for k, row := range micro {
+			r := plan.rows[row]
+			rows[k] = model.TrainRow{
+				IDs: r.ids, Positions: r.positions, OldLogProbs: old[row], RefLogProbs: ref[row],
+				Advantages: r.advantages, Weights: weights[row],
+			}
+			clock.tokens(stageUpdate, len(r.ids))
+		}
+		stats, err := t.actor.ForwardBackward(rows, t.Update.Loss)
+		if err != nil {
+			return sum, model.UpdateStats{}, dropped(t.actor, err)
+		}
+		sum.Add(stats)
+		add(len(micro))
+	}
+	if loss := sum.Policy + sum.KL; math.IsNaN(loss) || math.IsInf(loss, 0) {
+		return sum, model.UpdateStats{GradNorm: math.NaN(), Skipped: true}, t.actor.DropGradient()
+	}
+	updated, err := t.actor.Update(rate, t.Update.Optimizer)
+	return sum, updated, err
+}
+
+// dropped clears what was accumulated, so that an error leaves no half of a gradient behind.
+func dropped(learner model.Learner, err error) error {
+	if cleared := learner.DropGradient(); cleared != nil {
+		return fmt.Errorf("%w (and the gradient could not be cleared: %w)", err, cleared)
+	}
+	return err
+}
+
+// tokenWeights spreads the aggregation's normaliser, that of the whole mini-batch, over its tokens.
+func (t *Trainer) tokenWeights(plan *Plan, mini minibatch) (map[int][]float32, error) {
+	var order, counts []int
+	for _, micro := range mini.micro {
+		for _, row := range micro {
+			order, counts = append(order, row), append(counts, len(plan.rows[row].positions))
+		}
+	}
+	perToken, err := batch.Weights(t.Update.Aggregation, t.Update.Divisor, counts)
+	if err != nil {
+		return nil, err
+	}
+	weights := map[int][]float32{}
+	for k, row := range order {
+		weights[row] = make([]float32, counts[k])
+		for n := range weights[row] {
+			weights[row][n] = float32(perToken[k])
+		}
+	}
+	return weights, nil
+}
+
+// count keeps the running counters and ends a run whose updates keep failing.
+func (t *Trainer) count(step int, updated model.UpdateStats) error {
+	if !updated.Skipped {
+		t.Counters.OptimizerSteps++
+		t.Counters.NonfiniteInARow = 0
+		return nil
+	}
+	t.Counters.NonfiniteSteps++
+	t.Counters.NonfiniteInARow++
+	if t.Counters.NonfiniteInARow >= int64(t.Update.MaxNonfinite) {
+		return &NonfiniteError{Step: step, InARow: t.Counters.NonfiniteInARow}
+	}
+	return nil
+}
+
+// NonfiniteError ends a run whose loss or gradient was not finite too often in a row.
+type NonfiniteError struct {
+	Step   int
+	InARow int64
+}
+
+func (e *NonfiniteError) Error() string {
+	return fmt.Sprintf("step %d: loss or gradient was not finite in %d optimiser steps in a row (optimizer.max_nonfinite); the weights are those of before, a lower optimizer.learning_rate or loss.clip_* may help", e.Step, e.InARow)
+}
