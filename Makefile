@@ -29,7 +29,7 @@ INPUTS := $(sort $(shell find . \( -name .git -o -name testdata -o -path ./$(BUI
 	-o -path ./csrc -o -path ./kernels \) -prune -o -type f -not -name '*_test.go' -not -name '*.md' -not -name '.*' -not -name '*.tmp' -print))
 $(eval $(call write_if_changed,$(BUILD)/inputs,$(INPUTS)))
 
-bin/mempo-train: $(INPUTS) $(BUILD)/inputs $(BUILD)/sources-hash $(NATIVE)
+bin/mempo-train: $(INPUTS) $(BUILD)/inputs $(BUILD)/go-settings $(NATIVE)
 	@echo "go build $@"
 	$(Q)$(WITH_TORCH) go build -o $@ .
 	@touch $@

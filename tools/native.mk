@@ -87,12 +87,12 @@ NATIVE := $(ARCHIVE) $(GOTORCH_LIB)/libcgotorch.a $(LINKER_SCRIPT)
 # The go command does not look into static archives: the hash of the sources in a macro makes it link and test anew. All
 # files are hashed, so that no way of including one is missed.
 SOURCES_HASH := $(shell find $(wildcard csrc kernels) -type f -not -path 'csrc/tests/*' | LC_ALL=C sort | xargs sha256sum $(BUILD)/compile-line | sha256sum | cut -c 1-16)
-$(eval $(call write_if_changed,$(BUILD)/sources-hash,$(SOURCES_HASH)))
 
 # Libraries are looked for beside the program first (../lib), then where it was linked.
 LINK_TORCH := -Wl,-rpath,$(TORCH)/lib -L$(TORCH)/lib -ltorch_cpu -lc10 $(GOMP) -lstdc++ -lm -ldl
 WITH_TORCH = CGO_ENABLED=1 CGO_CPPFLAGS=-DMEMPO_SOURCES=$(SOURCES_HASH) CGO_LDFLAGS=$(call quote,-Wl$(,)--as-needed \
 	-L$(CURDIR)/$(BUILD)/ldscript -L$(CURDIR)/$(BUILD)/lib -L$(GOTORCH_LIB) -Wl$(,)-rpath$(,)$$ORIGIN/../lib -lmempo $(LINK_TORCH))
+$(eval $(call write_if_changed,$(BUILD)/go-settings,$(shell echo $(call quote,$(WITH_TORCH)) | sha256sum)))
 
 # ---- CUDA kernels: compiled by the pinned nvcc, which needs no GPU ----
 
