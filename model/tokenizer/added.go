@@ -96,8 +96,9 @@ func (m *matcher) split(text string, trusted []span, yield func(stretch span, to
 				continue
 			}
 			if token.LStrip {
-				before := text[:found.start]
-				found.start = max(len(strings.TrimRightFunc(before, isSpace)), t.start, done)
+				from := max(t.start, done)
+				before := text[min(from, found.start):found.start]
+				found.start = from + len(strings.TrimRightFunc(before, isSpace))
 			}
 			if token.RStrip {
 				after := text[found.end:t.end]

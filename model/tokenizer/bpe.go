@@ -1,7 +1,6 @@
 package tokenizer
 
 import (
-	"container/heap"
 	"math"
 	"math/bits"
 	"slices"
@@ -80,19 +79,43 @@ type candidate struct {
 	id          int32 // what they become
 }
 
+func (c candidate) before(other candidate) bool {
+	return c.rank < other.rank || c.rank == other.rank && c.at < other.at
+}
+
+// candidates is a binary heap, the first candidate on top. container/heap would allocate for each
+// one.
 type candidates []candidate
 
-func (c candidates) Len() int { return len(c) }
-func (c candidates) Less(i, j int) bool {
-	return c[i].rank < c[j].rank || c[i].rank == c[j].rank && c[i].at < c[j].at
+func (c *candidates) push(x candidate) {
+	*c = append(*c, x)
+	h, i := *c, len(*c)-1
+	for i > 0 && x.before(h[(i-1)/2]) {
+		h[i] = h[(i-1)/2]
+		i = (i - 1) / 2
+	}
+	h[i] = x
 }
-func (c candidates) Swap(i, j int) { c[i], c[j] = c[j], c[i] }
-func (c *candidates) Push(x any)   { *c = append(*c, x.(candidate)) }
-func (c *candidates) Pop() any {
+
+func (c *candidates) pop() candidate {
 	last := len(*c) - 1
-	x := (*c)[last]
+	top, x := (*c)[0], (*c)[last]
 	*c = (*c)[:last]
-	return x
+	h, i := *c, 0
+	for child := 1; child < last; child = 2*i + 1 {
+		if child+1 < last && h[child+1].before(h[child]) {
+			child++
+		}
+		if !h[child].before(x) {
+			break
+		}
+		h[i] = h[child]
+		i = child
+	}
+	if last > 0 {
+		h[i] = x
+	}
+	return top
 }
 
 func (m *merger) mergeLong(symbols []int32) []int32 {
@@ -104,12 +127,11 @@ func (m *merger) mergeLong(symbols []int32) []int32 {
 	var open candidates
 	for i := range nodes {
 		if c, ok := m.candidate(nodes, int32(i)); ok {
-			open = append(open, c)
+			open.push(c)
 		}
 	}
-	heap.Init(&open)
 	for len(open) > 0 {
-		c := heap.Pop(&open).(candidate)
+		c := open.pop()
 		left := &nodes[c.at]
 		if left.id != c.left || left.next < 0 || nodes[left.next].id != c.right {
 			continue // an earlier merge took one of the two
@@ -121,7 +143,7 @@ func (m *merger) mergeLong(symbols []int32) []int32 {
 		}
 		for _, at := range [2]int32{left.previous, c.at} {
 			if c, ok := m.candidate(nodes, at); ok {
-				heap.Push(&open, c)
+				open.push(c)
 			}
 		}
 	}

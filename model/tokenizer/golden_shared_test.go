@@ -135,6 +135,35 @@ func TestEqualsHuggingFace(t *testing.T) {
 	}
 }
 
+// Whole chats as transformers renders and encodes them.
+func TestRenderedChatsEqualTransformers(t *testing.T) {
+	file, err := os.ReadFile(filepath.Join(goldenDir(t), "..", "chat", "cases.jsonl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	tokenizers := map[string]*Tokenizer{}
+	n := 0
+	for line := range bytes.Lines(file) {
+		var c struct {
+			Tokenizer, Text string
+			IDs             []int32
+		}
+		if err := json.Unmarshal(line, &c); err != nil {
+			t.Fatal(err)
+		}
+		if tokenizers[c.Tokenizer] == nil {
+			tokenizers[c.Tokenizer], _ = loadGolden(t, c.Tokenizer)
+		}
+		if got := tokenizers[c.Tokenizer].EncodeTrusted(c.Text); !slices.Equal(got, c.IDs) {
+			t.Errorf("%s: %.200q becomes %v, want %v", c.Tokenizer, c.Text, got, c.IDs)
+		}
+		n++
+	}
+	if n < 10 {
+		t.Errorf("only %d cases", n)
+	}
+}
+
 // Plain encoding brings no added token in, and where nothing is dropped or normalised it decodes
 // to the text; cutting the text into untrusted segments changes nothing.
 func TestPlainEncodingOfHardStrings(t *testing.T) {

@@ -40,6 +40,23 @@ func TestNFC(t *testing.T) {
 	}
 }
 
+func TestNormalizerSettings(t *testing.T) {
+	nfc := object{"type": "NFC"}
+	for want, normalizers := range map[string][]any{
+		"e\u0301": {nil, object{"type": "Sequence", "normalizers": []any{}}},
+		"é":       {nfc, object{"type": "Sequence", "normalizers": []any{nfc}}},
+	} {
+		for _, n := range normalizers {
+			file := smallFile(t)
+			file["normalizer"] = n
+			tok := build(t, file)
+			if got := tok.Decode(tok.EncodePlain("e\u0301")); got != want {
+				t.Errorf("with normalizer %v an e with an acute becomes %+q, want %+q", n, got, want)
+			}
+		}
+	}
+}
+
 // Where all characters are older than Unicode 9 and runs of marks are short, x/text is right.
 func TestNFCEqualsTextPackage(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))

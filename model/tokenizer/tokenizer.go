@@ -124,8 +124,7 @@ func (t *Tokenizer) normalize(text string, trusted []span) (string, []span) {
 // it lies in trusted segments. No token is added at the start or the end.
 func (t *Tokenizer) Encode(segments ...Segment) []int32 {
 	text, trusted := join(segments)
-	var e encoder
-	e.t = t
+	e := encoder{t: t, ids: make([]int32, 0, len(text)/3+1)}
 	t.verbatim.split(text, trusted, func(s span, token *addedToken) {
 		if token != nil {
 			e.ids = append(e.ids, token.ID)
