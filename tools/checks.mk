@@ -81,14 +81,12 @@ $(GOFUMPT):
 $(GOLANGCI):
 	$(Q)GOBIN=$(@D) go install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@v2.15.0
 
-GO_FILES = $(shell find . -name '*.go' -not -path './$(BUILD)/*')
-
 .PHONY: fmt format lint vet check
 fmt: $(GOFUMPT) ## format all Go files
-	$(GOFUMPT) -w $(GO_FILES)
+	$(GOFUMPT) -w .
 
 format: $(GOFUMPT) ## fail when a Go file is not formatted
-	@unformatted=$$($(GOFUMPT) -l $(GO_FILES)); if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
+	@unformatted=$$($(GOFUMPT) -l .); if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
 
 vet: $(NATIVE) ## run go vet
 	$(Q)$(WITH_TORCH) go vet -tags shared ./...
