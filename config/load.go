@@ -33,6 +33,9 @@ func Load(path string, sets []string) (*Config, error) {
 	return config, nil
 }
 
+// Parse reads the text of a config that Write wrote.
+func Parse(text string) (*Config, error) { return parse("config", text, nil) }
+
 // within puts a file's name in front of each line of an error.
 func within(path string, err error) error {
 	return errors.New(path + ": " + strings.ReplaceAll(err.Error(), "\n", "\n"+path+": "))

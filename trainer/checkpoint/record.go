@@ -61,18 +61,20 @@ type Identity struct {
 	DataHash      string `json:"data_hash"`
 }
 
-// check holds the identity of a checkpoint against that of the run that wants to continue it.
-func (i Identity) check(path string, run Identity) error {
+// Check refuses to continue the checkpoint at path with a run of another model, tokenizer or
+// training data; the usage fault names both.
+func (r Record) Check(path string, run Identity) error {
+	var problem error
 	switch {
-	case i.ModelHash != run.ModelHash:
-		return fmt.Errorf("checkpoint %s belongs to model %s (weights %s), this run starts from model %s (weights %s)",
-			path, i.Model, i.ModelHash, run.Model, run.ModelHash)
-	case i.TokenizerHash != run.TokenizerHash:
-		return fmt.Errorf("checkpoint %s was made with tokenizer %s, this run has tokenizer %s", path, i.TokenizerHash, run.TokenizerHash)
-	case i.DataHash != run.DataHash:
-		return fmt.Errorf("checkpoint %s was made with training data %s, this run has training data %s", path, i.DataHash, run.DataHash)
+	case r.ModelHash != run.ModelHash:
+		problem = fmt.Errorf("checkpoint %s belongs to model %s (weights %s), this run starts from model %s (weights %s)",
+			path, r.Model, r.ModelHash, run.Model, run.ModelHash)
+	case r.TokenizerHash != run.TokenizerHash:
+		problem = fmt.Errorf("checkpoint %s was made with tokenizer %s, this run has tokenizer %s", path, r.TokenizerHash, run.TokenizerHash)
+	case r.DataHash != run.DataHash:
+		problem = fmt.Errorf("checkpoint %s was made with training data %s, this run has training data %s", path, r.DataHash, run.DataHash)
 	}
-	return nil
+	return fault.Usage(problem)
 }
 
 // ReadRecord reads the record of a complete checkpoint. A checkpoint that is not complete, or of a

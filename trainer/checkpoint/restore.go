@@ -20,8 +20,8 @@ func Restore(path string, state model.State, run Identity) (Record, error) {
 	if err != nil {
 		return Record{}, err
 	}
-	if err := record.check(path, run); err != nil {
-		return Record{}, fault.Usage(err)
+	if err := record.Check(path, run); err != nil {
+		return Record{}, err
 	}
 	for _, kind := range kinds {
 		if err := restoreKind(stateFile(filepath.Join(path, stateFolder), kind), kind, state); err != nil {

@@ -1,0 +1,322 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+
+	"go.uber.org/zap"
+
+	"github.com/mempo-train/mempo-train/advantage"
+	"github.com/mempo-train/mempo-train/config"
+	"github.com/mempo-train/mempo-train/dataset"
+	"github.com/mempo-train/mempo-train/engine"
+	"github.com/mempo-train/mempo-train/internal/fault"
+	"github.com/mempo-train/mempo-train/model"
+	"github.com/mempo-train/mempo-train/rollout"
+	"github.com/mempo-train/mempo-train/trainer"
+	"github.com/mempo-train/mempo-train/trainer/checkpoint"
+	"github.com/mempo-train/mempo-train/trainer/metrics"
+	"github.com/mempo-train/mempo-train/trainer/rundir"
+)
+
+// runTrain is the main job: it trains what a config says and goes on where an earlier run of the
+// same folder stopped. stop ends it after the step under way, the end of ctx at once.
+func runTrain(ctx context.Context, path string, sets []string, stop <-chan struct{}) (err error) {
+	c, err := config.Load(path, sets)
+	if err != nil {
+		return fault.Usage(err)
+	}
+	if err := refuseWhatIsMissing(c); err != nil {
+		return fault.Usage(err)
+	}
+	t, err := loadTexts(c)
+	if err != nil {
+		return err
+	}
+	data, err := loadQuestions(c, c.Data.Train, t)
+	if err != nil {
+		return err
+	}
+	folder, err := rundir.Open(c.Run.Dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = firstError(err, folder.Close()) }()
+	log, err := openLog(folder.LogPath())
+	if err != nil {
+		return fault.Environment(err)
+	}
+	defer func() { _ = log.Sync() }()
+	tools, err := loadTools(c, log)
+	if err != nil {
+		return err
+	}
+	defer tools.close()
+	if err := tools.probe(ctx); err != nil {
+		return err
+	}
+	progress := metrics.NewProgress(os.Stderr)
+	defer progress.Close()
+	j := &job{config: c, texts: t, data: data, folder: folder, log: log, tools: tools, progress: progress}
+	return j.train(ctx, stop)
+}
+
+// refuseWhatIsMissing names settings of which this version knows the name only.
+func refuseWhatIsMissing(c *config.Config) error {
+	if c.Rollout.Context != "full" {
+		return fmt.Errorf(`rollout.context is %q; this version trains in "full" context only`, c.Rollout.Context)
+	}
+	if c.Eval.Every > 0 {
+		return fmt.Errorf("eval.every is %d; this version has no evaluation during training, only 0 is allowed", c.Eval.Every)
+	}
+	return nil
+}
+
+func openLog(path string) (*zap.Logger, error) {
+	settings := zap.NewProductionConfig()
+	settings.OutputPaths, settings.ErrorOutputPaths = []string{path}, []string{path}
+	settings.DisableStacktrace, settings.Sampling = true, nil
+	return settings.Build()
+}
+
+func firstError(errs ...error) error {
+	for _, err := range errs {
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// job is one training run with everything it needs.
+type job struct {
+	config   *config.Config
+	texts    *texts
+	data     *questions
+	folder   *rundir.Dir
+	log      *zap.Logger
+	tools    *toolset
+	progress metrics.Progress
+
+	actor, reference *engine.Model
+}
+
+func (j *job) train(ctx context.Context, stop <-chan struct{}) (err error) {
+	j.announce()
+	source, err := checkpoint.ReadSource(j.config.Model.Path)
+	if err != nil {
+		return fault.Usage(err)
+	}
+	identity := checkpoint.Identity{
+		Model: j.config.Model.Path, ModelHash: source.ModelHash(),
+		TokenizerHash: j.texts.tokenizer.Hash(), DataHash: j.data.Hash,
+	}
+	newest, err := j.newest(identity)
+	if err != nil {
+		return err
+	}
+	runtime, err := j.loadModels()
+	defer func() { err = firstError(err, j.closeModels(runtime)) }()
+	if err != nil {
+		return err
+	}
+	run, err := j.newRun(source, identity)
+	if err != nil {
+		return err
+	}
+	resumed := int64(0)
+	if newest != "" {
+		if resumed, err = j.resume(run, newest, identity); err != nil {
+			return err
+		}
+	}
+	if run.Metrics, err = metrics.Open(j.folder.MetricsPath(), resumed); err != nil {
+		return err
+	}
+	defer func() { err = firstError(err, run.Metrics.Close()) }()
+	if err := j.folder.WriteConfig(run.Config); err != nil {
+		return err
+	}
+	if err := run.Loop(ctx, stop); err != nil {
+		j.log.Error("run ended", zap.Error(err))
+		return err
+	}
+	j.progress.Line(fmt.Sprintf("done: %s holds metrics.jsonl, trajectories and checkpoints", j.folder.Path()))
+	return nil
+}
+
+// announce prints what the run will do, before anything slow happens.
+func (j *job) announce() {
+	j.progress.Line(j.config.Describe())
+	j.progress.Line(fmt.Sprintf("%d questions", len(j.data.kept)))
+	if len(j.data.dropped) > 0 {
+		j.progress.Line(j.data.overLength() + "; dropped")
+		j.log.Warn("over-long prompts dropped", zap.Strings("questions", j.data.dropped))
+	}
+	first := j.data.kept[0]
+	if prompt, err := j.texts.rules.Format.Prompt(first.Text); err == nil {
+		j.log.Info("first prompt", zap.String("question", first.ID), zap.String("text", j.texts.tokenizer.Decode(prompt)))
+	}
+}
+
+// newest finds the checkpoint to go on from, "" for a run from the start, and checks before
+// anything is loaded that it belongs to this run.
+func (j *job) newest(identity checkpoint.Identity) (string, error) {
+	path, err := checkpoint.Latest(j.folder.Path())
+	if err != nil || path == "" {
+		return "", err
+	}
+	if j.config.Run.Resume == "never" {
+		return "", fault.Usage(fmt.Errorf("run.dir %s holds a run already and run.resume is \"never\"; choose another folder, or \"auto\" to go on", j.folder.Path()))
+	}
+	record, err := checkpoint.ReadRecord(path)
+	if err != nil {
+		return "", err
+	}
+	return path, record.Check(path, identity)
+}
+
+func (j *job) loadModels() (*engine.Runtime, error) {
+	m := j.config.Model
+	runtime, err := startEngine(m.Device, m.Threads)
+	if err != nil {
+		return nil, err
+	}
+	j.progress.Line(fmt.Sprintf("loading %s on %s", m.Path, runtime.Device()))
+	j.actor, err = runtime.Load(m.Path, engine.Options{DType: m.DType, Trainable: true, ActivationCheckpointing: m.ActivationCheckpointing})
+	if err == nil && j.config.Loss.KLCoef != 0 {
+		j.reference, err = runtime.Load(m.Path, engine.Options{DType: m.DType})
+	}
+	return runtime, deviceFault(err)
+}
+
+func (j *job) closeModels(runtime *engine.Runtime) error {
+	var err error
+	for _, m := range []*engine.Model{j.actor, j.reference} {
+		if m != nil {
+			err = firstError(err, m.Close())
+		}
+	}
+	if runtime != nil {
+		runtime.Close()
+	}
+	return err
+}
+
+func (j *job) newRun(source *checkpoint.Source, identity checkpoint.Identity) (*trainer.Run, error) {
+	c := j.config
+	var text bytes.Buffer
+	if err := config.Write(&text, c); err != nil {
+		return nil, err
+	}
+	sampler, err := dataset.NewSampler(j.data.kept, uint64(c.Run.Seed), c.Data.Shuffle)
+	if err != nil {
+		return nil, fault.Usage(err)
+	}
+	var reference model.Scorer
+	if j.reference != nil {
+		reference = j.reference
+	}
+	steps, err := trainer.New(j.actor, reference, trainerOptions(c, j.texts, j.tools.Tools, j.actor.Device()), newWatch(j.progress))
+	if err != nil {
+		return nil, err
+	}
+	return &trainer.Run{
+		Trainer: steps, State: j.actor, Sampler: sampler, Dir: j.folder, Source: source, Identity: identity,
+		Config: text.String(), Log: j.log, Line: j.progress.Line,
+		Steps: c.Run.Steps, QuestionsPerStep: c.Rollout.QuestionsPerStep, MaxFailedSteps: c.Tools.MaxFailedSteps,
+		CheckpointEvery: c.Checkpoint.Every, CheckpointKeep: c.Checkpoint.Keep, CheckpointBestKey: c.Checkpoint.KeepBest,
+	}, nil
+}
+
+// resume restores the newest checkpoint and lists what has changed in the config since.
+func (j *job) resume(run *trainer.Run, path string, identity checkpoint.Identity) (step int64, err error) {
+	record, err := checkpoint.Restore(path, j.actor, identity)
+	if err != nil {
+		return 0, err
+	}
+	if err := run.Continue(record); err != nil {
+		return 0, err
+	}
+	j.progress.Line(fmt.Sprintf("going on after step %d from %s", record.Step, path))
+	before, err := config.Parse(record.Config)
+	if err != nil {
+		j.progress.Line(fmt.Sprintf("the config of the checkpoint cannot be read, so changes since are not listed: %v", err))
+		return record.Step, nil
+	}
+	for _, change := range config.Diff(before, j.config) {
+		j.progress.Line("changed since: " + change.String())
+		j.log.Info("config changed", zap.String("key", change.Key), zap.String("before", change.A), zap.String("now", change.B))
+	}
+	return record.Step, nil
+}
+
+// newWatch shows the stages of a step as progress.
+func newWatch(progress metrics.Progress) trainer.Watch {
+	var stage metrics.Stage
+	shown := 0
+	return trainer.Watch{
+		Stage: func(name string, total int) (func(int), func()) {
+			s := progress.Stage(name, total)
+			return s.Add, s.Done
+		},
+		Rollout: func(p rollout.Progress, _ trainer.Tally) {
+			if stage == nil {
+				stage, shown = progress.Stage("rollout", p.Total), 0
+			}
+			stage.Add(p.Ended - shown)
+			if shown = p.Ended; p.Ended == p.Total {
+				stage.Done()
+				stage = nil
+			}
+		},
+	}
+}
+
+func trainerOptions(c *config.Config, t *texts, tools rollout.Tools, device string) trainer.Options {
+	schedule := rollout.Schedule(c.Rollout.Schedule)
+	if c.Rollout.Schedule == "auto" {
+		schedule = rollout.Eager
+		if device == "cpu" {
+			schedule = rollout.Fixed
+		}
+	}
+	return trainer.Options{
+		Rollout: rollout.Options{
+			Rules: t.rules, GroupSize: c.Rollout.GroupSize, Sampling: model.Sampling{Temperature: c.Rollout.Temperature},
+			Seed: uint64(c.Run.Seed), Schedule: schedule, BatchTokens: c.Rollout.BatchTokens, MaxRows: c.Rollout.MaxRows,
+			TrajectoryDeadline: c.Rollout.TrajectoryDeadline.Duration(), StepDeadline: c.Rollout.StepDeadline.Duration(),
+		},
+		Tools: tools,
+		Reward: trainer.RewardOptions{
+			FormatReward: c.Reward.FormatReward, FormatWeight: c.Reward.FormatWeight, MemoryReward: c.Reward.MemoryReward,
+			AnswerProb: c.Reward.AnswerProb, Truncated: c.Rollout.Truncated,
+		},
+		Advantage: advantage.Options{
+			MemoryWeight: c.Advantage.MemoryWeight, Normalize: c.Advantage.Normalize, Single: c.Advantage.Single,
+			MinGroup: c.Advantage.MinGroup, OutcomeMinStd: c.Advantage.Outcome.MinStd, MemoryMinStd: c.Advantage.Memory.MinStd,
+			MemoryGate: c.Advantage.Memory.Gate, MemoryPool: c.Advantage.Memory.Pool, DropEqualGroups: c.Advantage.DropEqualGroups,
+		},
+		Update: updateOptions(c),
+		Decode: t.tokenizer.Decode,
+	}
+}
+
+func updateOptions(c *config.Config) trainer.UpdateOptions {
+	return trainer.UpdateOptions{
+		Loss: model.LossOptions{
+			ClipLow: c.Loss.ClipLow, ClipHigh: c.Loss.ClipHigh, DualClip: c.Loss.DualClip,
+			KLEstimator: c.Loss.KLEstimator, KLCoef: c.Loss.KLCoef, Temperature: c.Rollout.Temperature,
+		},
+		Aggregation: c.Loss.Aggregation, Divisor: c.Loss.Divisor,
+		Optimizer: model.OptimizerOptions{
+			Beta1: c.Optimizer.Betas[0], Beta2: c.Optimizer.Betas[1], Eps: c.Optimizer.Eps,
+			WeightDecay: c.Optimizer.WeightDecay, ClipNorm: c.Optimizer.ClipNorm,
+		},
+		LearningRate: c.LearningRate, PPOEpochs: c.Optimizer.PPOEpochs,
+		QuestionsPerMinibatch: c.Optimizer.QuestionsPerMinibatch, MicroBatchTokens: c.Optimizer.MicroBatchTokens,
+		MaxNonfinite: c.Optimizer.MaxNonfinite, RolloutOldLogProbs: c.Scoring.OldLogProb == "rollout",
+	}
+}

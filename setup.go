@@ -1,0 +1,301 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"go.uber.org/zap"
+
+	"github.com/mempo-train/mempo-train/config"
+	"github.com/mempo-train/mempo-train/configs"
+	"github.com/mempo-train/mempo-train/dataset"
+	"github.com/mempo-train/mempo-train/engine"
+	"github.com/mempo-train/mempo-train/internal/fault"
+	"github.com/mempo-train/mempo-train/model"
+	"github.com/mempo-train/mempo-train/model/chat"
+	"github.com/mempo-train/mempo-train/model/tokenizer"
+	"github.com/mempo-train/mempo-train/retrieval"
+	"github.com/mempo-train/mempo-train/retrieval/index"
+	"github.com/mempo-train/mempo-train/rollout"
+)
+
+// texts is everything about text: the tokenizer, the format of a conversation, the rules.
+type texts struct {
+	tokenizer    *tokenizer.Tokenizer
+	architecture model.Architecture
+	systemPrompt string
+	rules        rollout.Rules
+}
+
+// loadTexts reads the text half of the model folder and checks that it fits.
+func loadTexts(c *config.Config) (*texts, error) {
+	architecture, err := model.LoadArchitecture(c.Model.Path)
+	if err != nil {
+		return nil, fault.Usage(err)
+	}
+	tok, err := tokenizer.Load(c.Model.Path)
+	if err != nil {
+		return nil, fault.Usage(err)
+	}
+	if err := tokenizerFits(tok, architecture); err != nil {
+		return nil, fault.Usage(fmt.Errorf("model folder %s: %w", c.Model.Path, err))
+	}
+	generation, err := model.LoadGenerationConfig(c.Model.Path)
+	if err != nil {
+		return nil, fault.Usage(err)
+	}
+	t := &texts{tokenizer: tok, architecture: architecture}
+	if t.systemPrompt, err = systemPrompt(c); err != nil {
+		return nil, fault.Usage(err)
+	}
+	format, err := conversationFormat(c, tok, t.systemPrompt)
+	if err != nil {
+		return nil, fault.Usage(err)
+	}
+	t.rules = rollout.Rules{
+		Limits: rollout.Limits{
+			MaxTurns: c.Rollout.MaxTurns, MaxTurnTokens: c.Rollout.MaxTurnTokens,
+			MaxResponseTokens: c.Rollout.MaxResponseTokens, ToolResultTokens: c.Rollout.ToolResultTokens,
+			ContextLength: contextLength(c, architecture),
+		},
+		Format: format, Vocabulary: tok, Prefill: c.Rollout.Prefill, EOS: generation.EOS,
+		AnswerPrefix: c.Reward.AnswerPrefix, CorrectNoAction: c.Rollout.OnNoAction == "correct",
+		TellToolFailure: c.Tools.OnToolFailure == "tell_model", Texts: conversationTexts(c),
+	}
+	return t, nil
+}
+
+// tokenizerFits checks that every id has an embedding and that the tags of a turn survive a round
+// trip: a tokenizer of another model would show here.
+func tokenizerFits(tok *tokenizer.Tokenizer, a model.Architecture) error {
+	if tok.Size() > a.VocabSize {
+		return fmt.Errorf("tokenizer.json has ids up to %d, but config.json says vocab_size %d: the tokenizer belongs to another model", tok.Size()-1, a.VocabSize)
+	}
+	samples := []string{"<mem>", "</mem>", "<think>", "</think>", "<search>", "</search>", "<access>", "</access>", "<answer>", "</answer>", "<information>", "</information>", "Who wrote München, 東京?\n"}
+	for _, sample := range samples {
+		if back := tok.Decode(tok.EncodeTrusted(sample)); back != sample {
+			return fmt.Errorf("tokenizer.json turns %q into %q when it encodes and decodes it: the tokenizer is broken or belongs to another model", sample, back)
+		}
+	}
+	return nil
+}
+
+func contextLength(c *config.Config, a model.Architecture) int {
+	if c.Rollout.ContextLength > 0 {
+		return min(c.Rollout.ContextLength, a.MaxPositions)
+	}
+	return a.MaxPositions
+}
+
+func systemPrompt(c *config.Config) (string, error) {
+	if c.Rollout.SystemPrompt != "" {
+		return c.Rollout.SystemPrompt, nil
+	}
+	name, err := configs.SystemPromptName(c.Tools.Enabled)
+	if err != nil {
+		return "", err
+	}
+	return configs.Prompt(name), nil
+}
+
+func conversationFormat(c *config.Config, tok *tokenizer.Tokenizer, system string) (chat.Format, error) {
+	if c.Rollout.Format == "raw" {
+		return chat.NewRawFormat(tok, system), nil
+	}
+	template, err := chat.LoadTemplate(c.Model.Path)
+	if errors.Is(err, chat.ErrNoTemplate) {
+		return nil, fmt.Errorf("%w; rollout.format = \"raw\" works without one", err)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return chat.NewChatFormat(template, tok, system)
+}
+
+// conversationTexts are the short messages, replaced where the config says so.
+func conversationTexts(c *config.Config) rollout.Texts {
+	tools := configs.ActionForms(c.Tools.Enabled)
+	text := func(own, shipped string) string {
+		if own == "" {
+			own = configs.Prompt(shipped)
+		}
+		return configs.Fill(own, "tools", tools)
+	}
+	p := c.Rollout.Prompts
+	return rollout.Texts{
+		Correct: text(p.Corrective, configs.Corrective), Unavailable: text(p.RefusedTool, configs.RefusedTool),
+		Refused: text(p.RefusedURL, configs.RefusedURL), Empty: text(p.EmptyQuery, configs.EmptyQuery),
+		NoResults: text(p.NoResults, configs.NoResults), ToolFailed: text(p.ToolError, configs.ToolError),
+	}
+}
+
+// questions are a question set without those whose prompt is too long.
+type questions struct {
+	*dataset.Set
+	kept    []dataset.Question
+	dropped []string // ids
+	limit   string   // what the dropped ones exceed
+}
+
+// loadQuestions reads and checks the files, then measures every prompt.
+func loadQuestions(c *config.Config, paths []string, t *texts) (*questions, error) {
+	fields := map[string]string{}
+	for name, column := range map[string]string{
+		"id": c.Data.Fields.ID, "question": c.Data.Fields.Question,
+		"golden_answers": c.Data.Fields.GoldenAnswers, "source": c.Data.Fields.Source,
+	} {
+		if column != "" {
+			fields[name] = column
+		}
+	}
+	set, err := dataset.Load(paths, dataset.Options{Fields: fields})
+	if err != nil {
+		return nil, fault.Usage(err)
+	}
+	q := &questions{Set: set, limit: "the context"}
+	if c.Data.MaxPromptTokens > 0 {
+		q.limit = fmt.Sprintf("%d tokens (data.max_prompt_tokens)", c.Data.MaxPromptTokens)
+	}
+	for _, question := range set.Questions {
+		fits, err := promptFits(c, t, question)
+		if err != nil {
+			return nil, fault.Usage(err)
+		}
+		if fits {
+			q.kept = append(q.kept, question)
+		} else {
+			q.dropped = append(q.dropped, question.ID)
+		}
+	}
+	return q, q.check(c)
+}
+
+func promptFits(c *config.Config, t *texts, question dataset.Question) (bool, error) {
+	room, err := t.rules.Room(question)
+	if err != nil || room < 1 {
+		return false, err
+	}
+	if c.Data.MaxPromptTokens == 0 {
+		return true, nil
+	}
+	prompt, err := t.rules.Format.Prompt(question.Text)
+	return len(prompt) <= c.Data.MaxPromptTokens, err
+}
+
+func (q *questions) check(c *config.Config) error {
+	if len(q.dropped) > 0 && c.Data.OverLength == "error" {
+		return fault.Usage(errors.New(q.overLength() + `; data.over_length = "drop" trains on the rest`))
+	}
+	if len(q.kept) == 0 {
+		return fault.Usage(fmt.Errorf("no question is left: %s", q.overLength()))
+	}
+	return nil
+}
+
+// overLength tells which prompts are too long.
+func (q *questions) overLength() string {
+	shown := q.dropped
+	more := ""
+	if len(shown) > 10 {
+		shown, more = shown[:10], ", …"
+	}
+	return fmt.Sprintf("%d of %d prompts are longer than %s: %s%s", len(q.dropped), len(q.Questions), q.limit, strings.Join(shown, ", "), more)
+}
+
+// toolset is what the model may use, with what must be closed afterwards.
+type toolset struct {
+	rollout.Tools
+	passages int // of an in-process corpus
+	clients  []*retrieval.HTTP
+}
+
+func loadTools(c *config.Config, log *zap.Logger) (*toolset, error) {
+	t := &toolset{Tools: rollout.Tools{TopK: c.Tools.Search.TopK, Concurrency: c.Tools.Search.Concurrency}}
+	for _, name := range c.Tools.Enabled {
+		var err error
+		switch name {
+		case "search":
+			err = t.addSearch(c.Tools.Search, log)
+		case "access":
+			err = t.addAccess(c.Tools.Access, log)
+		}
+		if err != nil {
+			return nil, fault.Usage(err)
+		}
+	}
+	return t, nil
+}
+
+func (t *toolset) addSearch(s config.Search, log *zap.Logger) error {
+	switch s.Backend {
+	case "bm25":
+		passages, err := index.LoadCorpus(s.Corpus)
+		if err != nil {
+			return err
+		}
+		t.passages = len(passages)
+		t.Search = index.NewBM25(passages)
+	case "http":
+		client, err := t.client(s.URL, s.Timeout, s.Tries, s.Concurrency, nil, log)
+		if err != nil {
+			return fmt.Errorf("tools.search.url: %w", err)
+		}
+		t.Search = client
+	default:
+		return fmt.Errorf(`tools.search.backend is %q; this version has "bm25" and "http"`, s.Backend)
+	}
+	return nil
+}
+
+func (t *toolset) addAccess(a config.Access, log *zap.Logger) error {
+	if a.Via != "service" {
+		return fmt.Errorf(`tools.access.via is %q; this version has "service"`, a.Via)
+	}
+	client, err := t.client(a.URL, a.Timeout, a.Tries, a.Concurrency, a.AllowHosts, log)
+	if err != nil {
+		return fmt.Errorf("tools.access.url: %w", err)
+	}
+	t.Access = client
+	return nil
+}
+
+func (t *toolset) client(url string, timeout config.Seconds, tries, concurrency int, hosts []string, log *zap.Logger) (*retrieval.HTTP, error) {
+	client, err := retrieval.NewHTTP(retrieval.HTTPOptions{
+		URL: url, Timeout: timeout.Duration(), Tries: tries, Concurrency: concurrency, AllowHosts: hosts, Logger: log,
+	})
+	if err == nil {
+		t.clients = append(t.clients, client)
+	}
+	return client, err
+}
+
+// probe asks the search service once, so that a wrong address shows before the model is loaded.
+func (t *toolset) probe(ctx context.Context) error {
+	if t.Search == nil {
+		return nil
+	}
+	_, err := t.Search.Search(ctx, "capital", 1)
+	return fault.Environment(err)
+}
+
+func (t *toolset) close() {
+	for _, client := range t.clients {
+		client.Close()
+	}
+}
+
+// startEngine opens the device of a config.
+func startEngine(device string, threads int) (*engine.Runtime, error) {
+	runtime, err := engine.Start(device, threads)
+	return runtime, deviceFault(err)
+}
+
+// deviceFault marks errors of device and model: what the machine lacks is the environment's.
+func deviceFault(err error) error {
+	if errors.Is(err, engine.ErrNoDevice) || errors.Is(err, model.ErrOutOfMemory) {
+		return fault.Environment(err)
+	}
+	return fault.Usage(err)
+}
