@@ -34,7 +34,7 @@ func (r StopReason) Failed() bool {
 	return r == FailedTool || r == FailedDeadline || r == FailedEngine
 }
 
-// Truncated reports whether a limit cut the trajectory.
+// Truncated reports whether a limit of the whole trajectory cut it; see Trajectory.Truncated.
 func (r StopReason) Truncated() bool {
 	return r == MaxTurns || r == MaxResponse || r == ContextFull
 }
@@ -69,14 +69,15 @@ type Trajectory struct {
 	PromptIDs   []int32 // ends where the model starts to write
 	ResponseIDs []int32
 	// ResponseMask and LogProbs are aligned with ResponseIDs. The mask is true on tokens the model
-	// sampled; LogProbs are those seen when sampling, 0 where the mask is false.
+	// sampled; LogProbs are those seen when sampling, 0 where the mask is false. In a failed
+	// trajectory the mask is false everywhere.
 	ResponseMask []bool
 	LogProbs     []float32
 	Turns        []Turn
 	Stop         StopReason
 	StopDetail   string        // for a failed trajectory: what failed
 	Answer       *string       // content of the answer that ended the trajectory; nil without one
-	Elapsed      time.Duration // from start to end, measured
+	Elapsed      time.Duration // from its first forward pass to its end, measured
 	Redraws      int           // sampled ids without a token, redrawn
 }
 
@@ -94,11 +95,23 @@ type Turn struct {
 	ActionText  string // query, url or answer, trimmed
 	FormatError string // "" when the turn keeps the format
 
-	Result     string // text of the tool result as the model saw it, without glue
+	// Malformed reports that the text holds the beginning of an action's opening tag, or an action
+	// without content, and nothing could be run.
+	Malformed bool
+
+	Result     string // tool result as the model saw it, <information> tags included; "" if it never did
 	ResultCut  bool   // the result was over its token limit
 	ToolError  string // text of a tool failure or refusal
 	ToolTime   time.Duration
 	ToolCalled bool // a tool ran, or was tried
+}
+
+// Truncated reports whether a limit cut the trajectory, that of one turn included.
+func (t *Trajectory) Truncated() bool {
+	if t.Stop == NoAction && len(t.Turns) > 0 {
+		return t.Turns[len(t.Turns)-1].Stop == TurnCut
+	}
+	return t.Stop.Truncated()
 }
 
 // FullIDs are the prompt and the response in one slice.

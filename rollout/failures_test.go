@@ -1,0 +1,378 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/mempo-train/mempo-train/model"
+	"github.com/mempo-train/mempo-train/retrieval"
+)
+
+func TestDeadlines(t *testing.T) {
+	hang := func(ctx context.Context, query string) ([]retrieval.Passage, error) {
+		if query == "q0 3" {
+			<-ctx.Done()
+			return nil, ctx.Err()
+		}
+		return echo(ctx, query)
+	}
+	for _, c := range []struct {
+		name   string
+		change func(*Options)
+	}{
+		{"of a trajectory", func(o *Options) { o.TrajectoryDeadline = 300 * time.Millisecond }},
+		{"of the step", func(o *Options) { o.StepDeadline = 300 * time.Millisecond }},
+		// The others stand still while the batch waits for the hanging tool; that is not theirs to answer for.
+		{"of a trajectory, fixed", func(o *Options) { o.TrajectoryDeadline, o.Schedule = 300*time.Millisecond, Fixed }},
+	} {
+		o := toyOptions(16)
+		o.Schedule = Eager
+		c.change(&o)
+		drawn := questions(1)
+		p := newFakePolicy(t, o, drawn, twoTurns)
+		start := time.Now()
+		groups, stats := run(t, p, o, drawn, searchTools(hang))
+		if elapsed := time.Since(start); elapsed < 300*time.Millisecond || elapsed > 3*time.Second {
+			t.Errorf("%s: the run took %v", c.name, elapsed)
+		}
+		for m, trajectory := range groups[0].Trajectories {
+			late := trajectory.Stop == FailedDeadline
+			if late != (m == 3) {
+				t.Errorf("%s: member %d stopped by %s", c.name, m, trajectory.Stop)
+			}
+			if late && (!strings.Contains(trajectory.StopDetail, "waiting for search") || trajectory.Elapsed < 300*time.Millisecond || slices.Contains(trajectory.ResponseMask, true)) {
+				t.Errorf("%s: %q after %v", c.name, trajectory.StopDetail, trajectory.Elapsed)
+			}
+		}
+		if stats.ToolFailures != 0 {
+			t.Errorf("%s: %d tools failed", c.name, stats.ToolFailures)
+		}
+	}
+}
+
+// The tool of the late member is stopped at once: the third member, which begins when the late
+// one's row is free, waits for that.
+func TestToolsOfLateMembersAreStopped(t *testing.T) {
+	o := toyOptions(3)
+	o.MaxRows, o.Schedule, o.TrajectoryDeadline = 2, Eager, 300*time.Millisecond
+	drawn := questions(1)
+	stopped := make(chan struct{})
+	groups, _ := run(t, newFakePolicy(t, o, drawn, twoTurns), o, drawn, searchTools(func(ctx context.Context, query string) ([]retrieval.Passage, error) {
+		wait := stopped
+		switch query {
+		case "q0 0":
+			wait = nil
+			defer close(stopped)
+		case "q0 1":
+			return echo(ctx, query)
+		}
+		select {
+		case <-wait:
+		case <-ctx.Done():
+		}
+		return echo(ctx, query)
+	}))
+	for m, want := range []StopReason{FailedDeadline, Answered, Answered} {
+		if got := groups[0].Trajectories[m].Stop; got != want {
+			t.Errorf("member %d stopped by %s", m, got)
+		}
+	}
+}
+
+func TestMembersThatNeverBeganFailWithTheStep(t *testing.T) {
+	o := toyOptions(4)
+	o.MaxRows, o.StepDeadline = 2, 50*time.Millisecond
+	drawn := questions(2)
+	p := newFakePolicy(t, o, drawn, twoTurns)
+	groups, stats := run(t, p, o, drawn, searchTools(func(ctx context.Context, _ string) ([]retrieval.Passage, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}))
+	unbegun := 0
+	for _, g := range groups {
+		for _, trajectory := range g.Trajectories {
+			if trajectory.Stop != FailedDeadline {
+				t.Errorf("stop %s", trajectory.Stop)
+			}
+			if strings.HasPrefix(trajectory.StopDetail, "no_tokens") {
+				unbegun++
+			}
+		}
+	}
+	if unbegun != 7 || stats.ToolCalls != 1 {
+		t.Errorf("%d never began, %d calls", unbegun, stats.ToolCalls)
+	}
+}
+
+func TestToolFailuresFailAlone(t *testing.T) {
+	o := toyOptions(4)
+	drawn := questions(1)
+	tools := searchTools(func(ctx context.Context, query string) ([]retrieval.Passage, error) {
+		if strings.HasSuffix(query, "2") {
+			return nil, &retrieval.ServiceError{Service: "search", URL: "http://s", Attempts: 2, Timeouts: 2, Kind: retrieval.KindTimeout}
+		}
+		return echo(ctx, query)
+	})
+	groups, stats := run(t, newFakePolicy(t, o, drawn, twoTurns), o, drawn, tools)
+	for m, trajectory := range groups[0].Trajectories {
+		if (trajectory.Stop == FailedTool) != (m == 2) || (trajectory.Stop == Answered) != (m != 2) {
+			t.Errorf("member %d stopped by %s", m, trajectory.Stop)
+		}
+	}
+	if stats.ToolFailures != 1 || stats.ToolTimeouts != 2 || stats.ToolCalls != 4 || !strings.Contains(groups[0].Trajectories[2].StopDetail, "http://s") {
+		t.Errorf("%+v, %q", stats, groups[0].Trajectories[2].StopDetail)
+	}
+	o.TellToolFailure = true
+	groups, stats = run(t, newFakePolicy(t, o, drawn, twoTurns), o, drawn, tools)
+	if got := groups[0].Trajectories[2]; got.Stop != Answered || !strings.Contains(got.Turns[0].Result, "search broke") || stats.ToolFailures != 1 {
+		t.Errorf("told of it, the member stopped by %s with %q", got.Stop, got.Turns[0].Result)
+	}
+}
+
+func TestMemoryShortage(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		change func(*fakePolicy)
+		failed int // members of 8
+	}{
+		{"few rows at a time", func(p *fakePolicy) {
+			p.onStep = func(in []model.RowInput) error { return outOfMemoryIf(len(in) > 3) }
+		}, 0},
+		{"few tokens at a time", func(p *fakePolicy) {
+			p.onStep = func(in []model.RowInput) error {
+				return outOfMemoryIf(slices.ContainsFunc(in, func(r model.RowInput) bool { return len(r.IDs) > 4 }))
+			}
+		}, 0},
+		{"few rows in all", func(p *fakePolicy) {
+			p.onFork = func(rows int) error { return outOfMemoryIf(rows >= 3) }
+		}, 0},
+		{"no row at all", func(p *fakePolicy) {
+			p.onFork = func(int) error { return outOfMemoryIf(true) }
+		}, 8},
+		{"no copy", func(p *fakePolicy) {
+			p.onFork = func(rows int) error { return outOfMemoryIf(rows >= 1) }
+		}, 8},
+		{"no token at all", func(p *fakePolicy) {
+			p.onStep = func([]model.RowInput) error { return outOfMemoryIf(true) }
+		}, 8},
+		{"one long row", func(p *fakePolicy) {
+			p.onStep = func(in []model.RowInput) error {
+				return outOfMemoryIf(slices.ContainsFunc(in, func(r model.RowInput) bool { return r.Row == 3 && len(p.rows[3].ids) > 30 }))
+			}
+		}, 1},
+		{"none for the result of a search", func(p *fakePolicy) {
+			short := false
+			p.onStep = func(in []model.RowInput) error {
+				return outOfMemoryIf(slices.ContainsFunc(in, func(r model.RowInput) bool {
+					short = short || r.Row == 3 && len(r.IDs) > 1 && len(p.rows[3].ids) > 30
+					return r.Row == 3 && short
+				}))
+			}
+		}, 1},
+	} {
+		o := toyOptions(4)
+		o.Schedule = Eager
+		drawn := questions(2)
+		p := newFakePolicy(t, o, drawn, twoTurns)
+		c.change(p)
+		groups, _ := run(t, p, o, drawn, searchTools(echo))
+		failed := 0
+		for _, g := range groups {
+			for _, trajectory := range g.Trajectories {
+				if trajectory.Stop == FailedEngine {
+					failed++
+				} else if trajectory.Stop != Answered {
+					t.Errorf("%s: stop %s", c.name, trajectory.Stop)
+				}
+			}
+		}
+		if failed != c.failed {
+			t.Errorf("%s: %d failed, want %d", c.name, failed, c.failed)
+		}
+	}
+}
+
+// The last member of the first question holds the only row when there is no memory for the second.
+func TestMemoryShortageBetweenQuestions(t *testing.T) {
+	o := toyOptions(2)
+	o.MaxRows = 2
+	drawn := questions(2)
+	p := newFakePolicy(t, o, drawn, func(k SeedKey) string { return strings.Repeat("x", 20*k.Member) + twoTurns(k) })
+	refused := 0
+	p.onFork = func(rows int) error {
+		if p.opened == 2 && rows == 1 && refused < 3 {
+			refused++
+			return outOfMemoryIf(true)
+		}
+		return nil
+	}
+	groups, _ := run(t, p, o, drawn, searchTools(echo))
+	for _, g := range groups {
+		for _, trajectory := range g.Trajectories {
+			if trajectory.Stop != Answered {
+				t.Errorf("question %s: stop %s", g.Question.ID, trajectory.Stop)
+			}
+		}
+	}
+	if refused != 3 {
+		t.Errorf("memory was short %d times", refused)
+	}
+}
+
+func outOfMemoryIf(yes bool) error {
+	if yes {
+		return fmt.Errorf("fake device: %w", model.ErrOutOfMemory)
+	}
+	return nil
+}
+
+func TestEngineErrorsEndTheRun(t *testing.T) {
+	broken := errors.New("device lost")
+	for name, change := range map[string]func(*fakePolicy){
+		"step": func(p *fakePolicy) {
+			p.onStep = func([]model.RowInput) error {
+				if len(p.batches) > 5 {
+					return broken
+				}
+				return nil
+			}
+		},
+		"row": func(p *fakePolicy) {
+			p.onFork = func(rows int) error {
+				if rows > 2 {
+					return broken
+				}
+				return nil
+			}
+		},
+	} {
+		o := toyOptions(4)
+		drawn := questions(2)
+		p := newFakePolicy(t, o, drawn, twoTurns)
+		change(p)
+		groups, _, err := Run(t.Context(), p, drawn, o, searchTools(echo))
+		if !errors.Is(err, broken) || groups != nil || !p.closed {
+			t.Errorf("%s: error %v, %d groups, closed %v", name, err, len(groups), p.closed)
+		}
+	}
+}
+
+func TestCancellation(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for _, schedule := range []Schedule{Fixed, Eager} {
+		o := toyOptions(4)
+		o.Schedule = schedule
+		drawn := questions(2)
+		p := newFakePolicy(t, o, drawn, twoTurns)
+		ctx, cancel := context.WithCancel(t.Context())
+		var once sync.Once
+		var cancelled time.Time
+		var running atomic.Int64
+		_, _, err := Run(ctx, p, drawn, o, searchTools(func(ctx context.Context, _ string) ([]retrieval.Passage, error) {
+			once.Do(func() { time.AfterFunc(30*time.Millisecond, func() { cancelled = time.Now(); cancel() }) })
+			running.Add(1)
+			defer running.Add(-1)
+			<-ctx.Done()
+			time.Sleep(20 * time.Millisecond)
+			return nil, ctx.Err()
+		}))
+		if !errors.Is(err, context.Canceled) || !p.closed {
+			t.Errorf("%s: error %v, closed %v", schedule, err, p.closed)
+		}
+		if n := running.Load(); n != 0 {
+			t.Errorf("%s: %d calls run on", schedule, n)
+		}
+		if late := time.Since(cancelled); late > 500*time.Millisecond {
+			t.Errorf("%s: Run returned %v after the cancellation", schedule, late)
+		}
+	}
+	for range 100 {
+		if runtime.NumGoroutine() <= before {
+			return
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	t.Errorf("%d goroutines before, %d after", before, runtime.NumGoroutine())
+}
+
+func TestToolThatIgnoresItsContextIsLeftBehind(t *testing.T) {
+	o := toyOptions(2)
+	o.TrajectoryDeadline, o.Schedule = 50*time.Millisecond, Eager
+	drawn := questions(1)
+	forever := make(chan struct{})
+	defer close(forever)
+	groups, _ := run(t, newFakePolicy(t, o, drawn, twoTurns), o, drawn, searchTools(func(ctx context.Context, query string) ([]retrieval.Passage, error) {
+		if query == "q0 1" {
+			<-forever
+		}
+		return echo(ctx, query)
+	}))
+	if a, b := groups[0].Trajectories[0].Stop, groups[0].Trajectories[1].Stop; a != Answered || b != FailedDeadline {
+		t.Errorf("stops %s, %s", a, b)
+	}
+}
+
+func TestPromptsWithoutRoom(t *testing.T) {
+	o := toyOptions(2)
+	drawn := questions(2)
+	drawn[0].Question.Text = strings.Repeat("long ", 100)
+	o.ContextLength = 300
+	ended := 0
+	o.OnEnd = func(*Group, *Trajectory) { ended++ }
+	if room, err := o.Room(drawn[0].Question); err != nil || room > 0 {
+		t.Errorf("room %d, %v", room, err)
+	}
+	room := 300 - len("Ada") - promptTokens + len("who?") - len("who is 1?")
+	if got, err := o.Room(drawn[1].Question); err != nil || got != room {
+		t.Errorf("room %d, %v, want %d", got, err, room)
+	}
+	with := o.Rules
+	with.AnswerPrefix, with.Prefill = "<answer>", "xy" // one token and two
+	if got, err := with.Room(drawn[1].Question); err != nil || got != room-3 {
+		t.Errorf("with an answer prefix and a prefill: room %d, %v, want %d", got, err, room-3)
+	}
+	groups, _ := run(t, newFakePolicy(t, o, drawn, twoTurns), o, drawn, searchTools(echo))
+	for k, want := range []StopReason{FailedEngine, Answered} {
+		for _, trajectory := range groups[k].Trajectories {
+			if trajectory.Stop != want {
+				t.Errorf("question %d stopped by %s: %s", k, trajectory.Stop, trajectory.StopDetail)
+			}
+		}
+	}
+	if ended != 4 {
+		t.Errorf("OnEnd saw %d trajectories", ended)
+	}
+}
+
+func TestOptionsThatCannotWork(t *testing.T) {
+	for name, change := range map[string]func(*Options, *Tools, []Drawn){
+		"group size is 0":     func(o *Options, _ *Tools, _ []Drawn) { o.GroupSize = 0 },
+		"max_turns is 0":      func(o *Options, _ *Tools, _ []Drawn) { o.MaxTurns = 0 },
+		"batch tokens is 0":   func(o *Options, _ *Tools, _ []Drawn) { o.BatchTokens = 0 },
+		`schedule is "loose"`: func(o *Options, _ *Tools, _ []Drawn) { o.Schedule = "loose" },
+		"max rows is 1":       func(o *Options, _ *Tools, _ []Drawn) { o.MaxRows = 1 },
+		"whole action":        func(o *Options, _ *Tools, _ []Drawn) { o.Prefill = answerTurn },
+		"a format":            func(o *Options, _ *Tools, _ []Drawn) { o.Format = nil },
+		"topk is 0":           func(_ *Options, tools *Tools, _ []Drawn) { tools.TopK = 0 },
+		"concurrency is 0":    func(_ *Options, tools *Tools, _ []Drawn) { tools.Concurrency = 0 },
+		`question "q0"`:       func(_ *Options, _ *Tools, drawn []Drawn) { drawn[0].Question.Text = "" },
+	} {
+		o, tools, drawn := toyOptions(1), searchTools(echo), questions(1)
+		p := newFakePolicy(t, o, drawn, twoTurns)
+		change(&o, &tools, drawn)
+		if _, _, err := Run(t.Context(), p, drawn, o, tools); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("error %v does not say %q", err, name)
+		}
+		if p.opened > 0 {
+			t.Errorf("%s: rows were opened", name)
+		}
+	}
+}

@@ -1,0 +1,367 @@
+package rollout
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/mempo-train/mempo-train/dataset"
+	"github.com/mempo-train/mempo-train/model"
+	"github.com/mempo-train/mempo-train/model/tokenizer"
+	"github.com/mempo-train/mempo-train/retrieval"
+)
+
+// toyVocabulary has the 256 bytes, then pieces, then special tokens. It encodes by the longest
+// token that fits, so what a model writes in other pieces would come out differently.
+type toyVocabulary struct {
+	tokens   []string
+	specials int // the last of tokens
+}
+
+const (
+	startOfTurn = "<|start|>"
+	endOfTurnT  = "<|end|>"
+)
+
+func newToyVocabulary() *toyVocabulary {
+	v := &toyVocabulary{}
+	for b := range 256 {
+		v.tokens = append(v.tokens, string([]byte{byte(b)}))
+	}
+	v.tokens = append(v.tokens, "<mem>", "</mem", "><", ">\n", "</", "<think>", "</think>", "<se", "arch>", "he", "llo", "hello",
+		"</search>", "<answer>", "</answer>\n", "nk>ok", "\x9d\xb1", "<information>\n", "\n</information>", "a</mem><")
+	v.tokens = append(v.tokens, startOfTurn, endOfTurnT, "<|eos|>")
+	v.specials = 3
+	return v
+}
+
+func (v *toyVocabulary) id(token string) int32 {
+	k := slices.Index(v.tokens, token)
+	if k < 0 {
+		panic("no token " + token)
+	}
+	return int32(k)
+}
+
+// ids encodes the given pieces one by one, each of which must be a token.
+func (v *toyVocabulary) ids(pieces ...string) []int32 {
+	var ids []int32
+	for _, piece := range pieces {
+		ids = append(ids, v.id(piece))
+	}
+	return ids
+}
+
+func (v *toyVocabulary) Encode(segments ...tokenizer.Segment) []int32 {
+	var ids []int32
+	for _, s := range segments {
+		pieces := []string{s.Text}
+		if s.Trusted {
+			pieces = v.bySpecials(s.Text)
+		}
+		for _, piece := range pieces {
+			if k := slices.Index(v.tokens, piece); s.Trusted && k >= v.firstSpecial() {
+				ids = append(ids, int32(k))
+				continue
+			}
+			for piece != "" {
+				fitting := v.fitting(piece)
+				longest := slices.MaxFunc(fitting, func(a, b int32) int { return len(v.tokens[a]) - len(v.tokens[b]) })
+				ids = append(ids, longest)
+				piece = piece[len(v.tokens[longest]):]
+			}
+		}
+	}
+	return ids
+}
+
+func (v *toyVocabulary) firstSpecial() int { return len(v.tokens) - v.specials }
+
+// bySpecials cuts text in front of and behind each special token in it.
+func (v *toyVocabulary) bySpecials(text string) []string {
+	for _, special := range v.tokens[v.firstSpecial():] {
+		if before, after, found := strings.Cut(text, special); found {
+			return slices.Concat(v.bySpecials(before), []string{special}, v.bySpecials(after))
+		}
+	}
+	return []string{text}
+}
+
+// fitting lists the ordinary tokens that text begins with.
+func (v *toyVocabulary) fitting(text string) []int32 {
+	var ids []int32
+	for id, token := range v.tokens[:v.firstSpecial()] {
+		if token != "" && strings.HasPrefix(text, token) {
+			ids = append(ids, int32(id))
+		}
+	}
+	return ids
+}
+
+func (v *toyVocabulary) EncodePlain(text string) []int32 {
+	return v.Encode(tokenizer.Segment{Text: text})
+}
+
+func (v *toyVocabulary) TokenBytes(id int32) ([]byte, bool) {
+	if id < 0 || int(id) >= len(v.tokens) {
+		return nil, false
+	}
+	return []byte(v.tokens[id]), true
+}
+
+func (v *toyVocabulary) Valid() []bool {
+	return slices.Repeat([]bool{true}, len(v.tokens))
+}
+
+func (v *toyVocabulary) decode(ids []int32) string {
+	var text strings.Builder
+	for _, id := range ids {
+		text.WriteString(v.tokens[id])
+	}
+	return text.String()
+}
+
+// split cuts text into tokens at random; specials in it are one token each.
+func (v *toyVocabulary) split(text string, rng *rand.Rand) []int32 {
+	var ids []int32
+	for _, piece := range v.bySpecials(text) {
+		if k := slices.Index(v.tokens, piece); k >= v.firstSpecial() {
+			ids = append(ids, int32(k))
+			continue
+		}
+		for piece != "" {
+			fitting := v.fitting(piece)
+			id := fitting[rng.IntN(len(fitting))]
+			ids = append(ids, id)
+			piece = piece[len(v.tokens[id]):]
+		}
+	}
+	return ids
+}
+
+// toyFormat is ChatML over a toyVocabulary.
+type toyFormat struct {
+	vocabulary *toyVocabulary
+	system     string
+}
+
+func (f toyFormat) Prompt(question string) ([]int32, error) {
+	if question == "" {
+		return nil, errors.New("the question is empty")
+	}
+	return f.vocabulary.Encode(
+		tokenizer.Segment{Text: startOfTurn + f.system + endOfTurnT + startOfTurn, Trusted: true},
+		tokenizer.Segment{Text: question},
+		tokenizer.Segment{Text: endOfTurnT + startOfTurn, Trusted: true},
+	), nil
+}
+
+func (f toyFormat) Observation(result []tokenizer.Segment, closed bool) []int32 {
+	glue := "\n" + startOfTurn
+	if !closed {
+		glue = endOfTurnT + glue
+	}
+	segments := append([]tokenizer.Segment{{Text: glue, Trusted: true}}, result...)
+	return f.vocabulary.Encode(append(segments, tokenizer.Segment{Text: endOfTurnT + startOfTurn, Trusted: true})...)
+}
+
+func (f toyFormat) EndOfTurn() []int32 { return f.vocabulary.ids(endOfTurnT) }
+
+// toyRules are rules without a limit in sight.
+func toyRules() Rules {
+	v := newToyVocabulary()
+	return Rules{
+		Limits:     Limits{MaxTurns: 8, MaxTurnTokens: 1000, MaxResponseTokens: 10000, ToolResultTokens: 1000, ContextLength: 20000},
+		Format:     toyFormat{v, "sys"},
+		Vocabulary: v,
+		EOS:        v.ids(endOfTurnT, "<|eos|>"),
+		Texts: Texts{
+			Correct: "act!", Unavailable: "no {tool} here", Refused: "{url}: {reason}", Empty: "empty {tool}",
+			NoResults: "nothing", ToolFailed: "{tool} broke",
+		},
+	}
+}
+
+// searchFunc and accessFunc are tools made of a function.
+type (
+	searchFunc func(ctx context.Context, query string) ([]retrieval.Passage, error)
+	accessFunc func(ctx context.Context, url string) (string, error)
+)
+
+func (f searchFunc) Search(ctx context.Context, query string, _ int) ([]retrieval.Passage, error) {
+	return f(ctx, query)
+}
+
+func (f accessFunc) Access(ctx context.Context, url string) (string, error) { return f(ctx, url) }
+
+// echo finds one passage, which names the query.
+func echo(_ context.Context, query string) ([]retrieval.Passage, error) {
+	return []retrieval.Passage{{ID: "1", Contents: "\"T\"\nabout " + query}}, nil
+}
+
+func questions(n int) []Drawn {
+	drawn := make([]Drawn, n)
+	for k := range drawn {
+		drawn[k] = Drawn{dataset.Question{ID: fmt.Sprint("q", k), Text: fmt.Sprint("who is ", k, "?"), Objectives: [][]string{{"Ada"}}}, k}
+	}
+	return drawn
+}
+
+// toyOptions run n members with up to 8 questions.
+func toyOptions(members int) Options {
+	return Options{
+		Rules: toyRules(), GroupSize: members, Sampling: model.Sampling{Temperature: 1}, Seed: 7, Step: 3,
+		Schedule: Fixed, BatchTokens: 64,
+	}
+}
+
+func searchTools(search searchFunc) Tools {
+	return Tools{Search: search, TopK: 3, Concurrency: 8}
+}
+
+// fakePolicy writes for each turn what script says of the turn's first seed, in random pieces.
+type fakePolicy struct {
+	t       *testing.T
+	pieces  *toyVocabulary // what it may write
+	script  func(SeedKey) string
+	keys    map[uint64]SeedKey           // of the first token of every turn
+	onStep  func([]model.RowInput) error // may refuse a step
+	onFork  func(rows int) error         // may refuse a row
+	mu      sync.Mutex                   // guards what follows
+	batches [][]model.RowInput           // of every step
+	rows    map[int]*fakeRow             // open
+	past    [][]int32                    // contents of released rows
+	peak    int                          // most rows at a time
+	tokens  int                          // most tokens in a step
+	seeds   map[uint64]bool              // of all draws
+	closed  bool
+	opened  int
+}
+
+type fakeRow struct {
+	ids    []int32
+	queue  []int32 // rest of the turn
+	fresh  []int32 // fed since the last sample
+	latest int32   // sampled last
+}
+
+func newFakePolicy(t *testing.T, o Options, drawn []Drawn, script func(SeedKey) string) *fakePolicy {
+	v, _ := o.Vocabulary.(*toyVocabulary)
+	p := &fakePolicy{t: t, pieces: v, script: script, keys: map[uint64]SeedKey{}, rows: map[int]*fakeRow{}, seeds: map[uint64]bool{}}
+	for _, d := range drawn {
+		for m := range o.GroupSize {
+			for turn := range o.MaxTurns {
+				key := SeedKey{Run: o.Seed, Step: o.Step, Question: d.Question.ID, Draw: d.Draw, Member: m, Turn: turn}
+				p.keys[key.Seed()] = key
+			}
+		}
+	}
+	return p
+}
+
+func (p *fakePolicy) NewSession(valid []bool) (model.Session, error) {
+	if len(valid) == 0 {
+		return nil, errors.New("no vocabulary")
+	}
+	return p, nil
+}
+
+func (p *fakePolicy) Open() (int, error) { return p.add(&fakeRow{latest: -1}) }
+
+func (p *fakePolicy) Fork(row int) (int, error) {
+	source := p.rows[row]
+	return p.add(&fakeRow{ids: slices.Clone(source.ids), fresh: slices.Clone(source.fresh), latest: -1})
+}
+
+func (p *fakePolicy) add(row *fakeRow) (int, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.onFork != nil {
+		if err := p.onFork(len(p.rows)); err != nil {
+			return 0, err
+		}
+	}
+	p.opened++
+	p.rows[p.opened] = row
+	p.peak = max(p.peak, len(p.rows))
+	return p.opened, nil
+}
+
+func (p *fakePolicy) Step(inputs []model.RowInput) ([]model.Sampled, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.onStep != nil {
+		if err := p.onStep(inputs); err != nil {
+			return nil, err
+		}
+	}
+	total := 0
+	seen := map[int]bool{}
+	sampled := make([]model.Sampled, len(inputs))
+	copied := make([]model.RowInput, len(inputs))
+	for k, in := range inputs {
+		row := p.rows[in.Row]
+		if p.closed || row == nil || seen[in.Row] || len(in.IDs) == 0 {
+			p.t.Errorf("step with row %d of %d ids: closed %v, known %v, twice %v", in.Row, len(in.IDs), p.closed, row != nil, seen[in.Row])
+			return nil, errors.New("bad input")
+		}
+		seen[in.Row] = true
+		total += len(in.IDs)
+		row.ids = append(row.ids, in.IDs...)
+		row.fresh = append(row.fresh, in.IDs...)
+		sampled[k].ID = -1
+		copied[k] = in
+		copied[k].IDs = slices.Clone(in.IDs)
+		if in.Sample {
+			sampled[k] = p.sample(row, in.Seed)
+		}
+	}
+	p.batches = append(p.batches, copied)
+	p.tokens = max(p.tokens, total)
+	return sampled, nil
+}
+
+func (p *fakePolicy) sample(row *fakeRow, seed uint64) model.Sampled {
+	if p.seeds[seed] {
+		p.t.Errorf("seed %d is used twice", seed)
+	}
+	p.seeds[seed] = true
+	if len(row.fresh) != 1 || row.fresh[0] != row.latest { // a new turn
+		key, ok := p.keys[seed]
+		if !ok {
+			p.t.Errorf("a turn begins with a seed that is none")
+		}
+		rng := rand.New(rand.NewPCG(seed, 1))
+		row.queue = p.pieces.split(p.script(key), rng)
+	}
+	row.fresh = nil
+	row.latest = int32('.')
+	if len(row.queue) > 0 {
+		row.latest, row.queue = row.queue[0], row.queue[1:]
+	}
+	return model.Sampled{ID: row.latest, LogProb: fakeLogProb(seed), Redraws: int(seed % 2)}
+}
+
+// fakeLogProb is never 0.
+func fakeLogProb(seed uint64) float32 { return -float32(seed%1000+1) / 1000 }
+
+func (p *fakePolicy) Release(row int) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.rows[row] == nil {
+		return fmt.Errorf("row %d is not open", row)
+	}
+	p.past = append(p.past, p.rows[row].ids)
+	delete(p.rows, row)
+	return nil
+}
+
+func (p *fakePolicy) Close() error {
+	p.closed = true
+	return nil
+}

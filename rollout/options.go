@@ -1,0 +1,151 @@
+package rollout
+
+import (
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/mempo-train/mempo-train/model"
+	"github.com/mempo-train/mempo-train/model/chat"
+	"github.com/mempo-train/mempo-train/model/tokenizer"
+	"github.com/mempo-train/mempo-train/retrieval"
+)
+
+// Vocabulary is the part of a tokenizer that rollouts use.
+type Vocabulary interface {
+	// Encode recognises added tokens in trusted segments only.
+	Encode(segments ...tokenizer.Segment) []int32
+	// EncodePlain is Encode of one untrusted segment.
+	EncodePlain(text string) []int32
+	// TokenBytes are the raw bytes of one token; false if the id has no token.
+	TokenBytes(id int32) ([]byte, bool)
+	// Valid tells for each id up to the largest whether it has a token.
+	Valid() []bool
+}
+
+// Limits bound a trajectory; all count tokens but MaxTurns, and all are at least 1.
+type Limits struct {
+	MaxTurns          int
+	MaxTurnTokens     int // sampled in one turn
+	MaxResponseTokens int // of a trajectory: model, tool and glue tokens together
+	ToolResultTokens  int // of one tool result, its <information> tags included
+	ContextLength     int // prompt, response, answer prefix and golden answer together
+}
+
+// Texts are the short messages the model gets instead of a tool result. In all of them "{tool}"
+// stands for the action's name, "{url}" for its content and "{reason}" for why it was refused.
+type Texts struct {
+	Correct     string // the turn held no action, and Rules.CorrectNoAction is set
+	Unavailable string // the run does not offer the tool
+	Refused     string // the address is not allowed
+	Empty       string // the query or address is empty
+	NoResults   string // the search found nothing
+	ToolFailed  string // the tool failed, and Rules.TellToolFailure is set
+}
+
+// Rules govern every trajectory of a run alike.
+type Rules struct {
+	Limits
+	Format     chat.Format
+	Vocabulary Vocabulary
+	// Prefill is opening text put after each generation prompt: never trained on, but counted as
+	// written by the model for tags, memory spans and format.
+	Prefill string
+	EOS     []int32 // end-of-sequence ids of the generation config
+	// AnswerPrefix stands before the golden answer when memories are scored; room for both is
+	// kept free in the context.
+	AnswerPrefix    string
+	CorrectNoAction bool // a turn without an action gets Texts.Correct instead of ending the trajectory
+	TellToolFailure bool // a failed tool gets Texts.ToolFailed instead of ending the trajectory
+	Texts           Texts
+}
+
+// Tools are what the model may use; a nil tool is not offered.
+type Tools struct {
+	Search      retrieval.Searcher
+	Access      retrieval.Accessor
+	TopK        int // passages per search
+	Concurrency int // calls that run at the same time, at least 1
+}
+
+// offers reports whether the run has the tool of an action.
+func (t Tools) offers(action chat.Action) bool {
+	return action == chat.ActionSearch && t.Search != nil || action == chat.ActionAccess && t.Access != nil
+}
+
+// Schedule says when a trajectory joins the running batch.
+type Schedule string
+
+// Under Fixed which rows share a batch is a function of seeds and token counts alone, so that a
+// run repeats bit for bit as long as no deadline strikes: a tool result joins a set number of
+// forward passes after its call, and generation waits for it. Under Eager it joins when it comes.
+const (
+	Fixed Schedule = "fixed"
+	Eager Schedule = "eager"
+)
+
+// Progress is the state of a Run after a forward pass.
+type Progress struct {
+	Generated int // tokens sampled so far
+	Rows      int // rows the session holds
+	Waiting   int // trajectories that wait for a tool
+	Ended     int // trajectories that have ended
+	Total     int // trajectories of the run
+}
+
+// Options say how Run works.
+type Options struct {
+	Rules
+	GroupSize int // trajectories per question
+	Sampling  model.Sampling
+	Seed      uint64 // of the run
+	Step      int
+	Schedule  Schedule
+	// BatchTokens bounds the tokens of one forward pass: rows that go on by one token are always
+	// in, longer pieces share what is left and are cut into chunks.
+	BatchTokens int
+	// MaxRows bounds the rows the session holds; further trajectories wait. At least 2; 0 is no bound.
+	MaxRows int
+	// TrajectoryDeadline runs from a trajectory's first forward pass, and stands still while the
+	// trajectory does because Fixed waits for another's tool. StepDeadline runs from the start of
+	// Run. 0 is none.
+	TrajectoryDeadline, StepDeadline time.Duration
+	// OnEnd sees each trajectory as soon as it ends. It runs between two forward passes and must be quick.
+	OnEnd func(*Group, *Trajectory)
+	// Progress is called after each forward pass and must be quick.
+	Progress func(Progress)
+}
+
+// validate refuses options that cannot work.
+func (o *Options) validate(tools Tools) error {
+	for _, limit := range []struct {
+		name  string
+		value int
+	}{
+		{"group size", o.GroupSize},
+		{"max_turns", o.MaxTurns},
+		{"max_turn_tokens", o.MaxTurnTokens},
+		{"max_response_tokens", o.MaxResponseTokens},
+		{"tool_result_tokens", o.ToolResultTokens},
+		{"context length", o.ContextLength},
+		{"batch tokens", o.BatchTokens},
+		{"tool concurrency", tools.Concurrency},
+	} {
+		if limit.value < 1 {
+			return fmt.Errorf("rollout: %s is %d, at least 1 is needed", limit.name, limit.value)
+		}
+	}
+	switch {
+	case o.Format == nil || o.Vocabulary == nil:
+		return errors.New("rollout: a format and a vocabulary are needed")
+	case o.Schedule != Fixed && o.Schedule != Eager:
+		return fmt.Errorf("rollout: schedule is %q, allowed are %q and %q", o.Schedule, Fixed, Eager)
+	case o.MaxRows < 0 || o.MaxRows == 1:
+		return fmt.Errorf("rollout: max rows is %d, allowed are 0 (no bound) and at least 2", o.MaxRows)
+	case tools.Search != nil && tools.TopK < 1:
+		return fmt.Errorf("rollout: topk is %d, at least 1 is needed", tools.TopK)
+	case chat.ParseTurn(o.Prefill).Action != chat.ActionNone:
+		return fmt.Errorf("rollout: the prefill %q holds a whole action, which only the model may write", o.Prefill)
+	}
+	return nil
+}
