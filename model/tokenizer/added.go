@@ -54,9 +54,7 @@ func (m *matcher) insert(content string, token *addedToken) {
 		}
 		at = next
 	}
-	if m.nodes[at].token == nil { // of two that normalising makes equal, the first counts
-		m.nodes[at].token = token
-	}
+	m.nodes[at].token = token
 }
 
 // longest is the longest token that text starts with, and its length there.

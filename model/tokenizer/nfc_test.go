@@ -30,6 +30,8 @@ func TestNFC(t *testing.T) {
 		"a mark after a broken byte":         {"\xff\u0301\u0323", "\xff\u0323\u0301"},
 		"31 marks and more":                  {"e" + strings.Repeat("\u0301", 40), "é" + strings.Repeat("\u0301", 39)},
 		"order over 31 marks and more":       {"a" + strings.Repeat("\u0301", 33) + "\u0323", "ạ" + strings.Repeat("\u0301", 33)},
+		"order within a class stays":         {"a" + strings.Repeat("\u0308\u0301\u030c", 20) + "\u0323", "\u1ea1" + strings.Repeat("\u0308\u0301\u030c", 20)},
+		"a character of Unicode 13 stays":    {"\U00011938\u0323", "\U00011938\u0323"},
 		"a mark that Unicode 9 did not have": {"a\u1ac1\u0323", "a\u1ac1\u0323"}, // it is a mark since Unicode 14
 		"a pair that joins since Unicode 13": {"\U00011935\U00011930", "\U00011935\U00011930"},
 		"a pair that joins since Unicode 16": {"\U00016d63\U00016d67", "\U00016d63\U00016d67"},

@@ -31,6 +31,7 @@ func TestSplitPatterns(t *testing.T) {
 		{"x\u3000\u3000!", map[string]string{gpt2: "x|\u3000|\u3000|!", qwen: "x|\u3000|\u3000|!"}},
 		{"a\n\nb", map[string]string{gpt2: "a|\n|\n|b", qwen: "a|\n\n|b"}},
 		{"a \n \n  b", map[string]string{gpt2: "a| \n \n | b", qwen: "a| \n \n| | b"}},
+		{"\rx\ny", map[string]string{gpt2: "\r|x|\n|y", qwen: "\r|x|\n|y"}},
 		{"!\r\n\r\nb", map[string]string{gpt2: "!|\r\n\r|\n|b", qwen: "!\r\n\r\n|b"}},
 		{" !?\n x", map[string]string{gpt2: " !?|\n| x", qwen: " !?\n| x"}},
 		{"I'm we'll THEY'LL", map[string]string{gpt2: "I|'m| we|'ll| THEY|'|LL", qwen: "I|'m| we|'ll| THEY|'LL"}},
@@ -46,6 +47,7 @@ func TestSplitPatterns(t *testing.T) {
 		{"x\u0085y\u00a0z", map[string]string{gpt2: "x|\u0085|y|\u00a0|z", qwen: "x|\u0085y|\u00a0z"}},
 		{"x\u200by", map[string]string{gpt2: "x|\u200b|y", qwen: "x|\u200by"}},
 		{"\U00010d4ax", map[string]string{gpt2: "\U00010d4ax", qwen: "\U00010d4ax"}}, // a letter since Unicode 16
+		{"a\U00011de0\U00011de1", map[string]string{gpt2: "a|\U00011de0\U00011de1", digits: "a|\U00011de0|\U00011de1"}}, // digits since Unicode 17
 	} {
 		for name, want := range c.want {
 			var list []string

@@ -162,7 +162,7 @@ func join(segments []Segment) (string, []span) {
 	}
 	var text strings.Builder
 	for _, s := range segments {
-		if s.Trusted && s.Text != "" {
+		if s.Trusted {
 			trusted = addSpan(trusted, span{text.Len(), text.Len() + len(s.Text)})
 		}
 		text.WriteString(s.Text)

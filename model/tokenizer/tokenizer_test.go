@@ -167,8 +167,12 @@ func TestLoadedFolder(t *testing.T) {
 		}
 	}
 	for _, id := range []int32{-1, 279, 1 << 30} {
-		if raw, ok := tok.TokenBytes(id); ok || tok.Decode([]int32{id}) != "" {
+		if raw, ok := tok.TokenBytes(id); ok {
 			t.Errorf("id %d has no token, but the bytes %q", id, raw)
+		}
+		ids := []int32{'a', id, 'b'}
+		if all, skipped := tok.Decode(ids), tok.DecodeSkippingSpecial(ids); all != "ab" || skipped != "ab" {
+			t.Errorf("id %d has no token, but decodes: %q, %q", id, all, skipped)
 		}
 	}
 }
