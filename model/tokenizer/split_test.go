@@ -46,7 +46,7 @@ func TestSplitPatterns(t *testing.T) {
 		{"\xff\xfea \xe6", map[string]string{gpt2: "\xff\xfe|a| \xe6", qwen: "\xff\xfe|a| \xe6"}},
 		{"x\u0085y\u00a0z", map[string]string{gpt2: "x|\u0085|y|\u00a0|z", qwen: "x|\u0085y|\u00a0z"}},
 		{"x\u200by", map[string]string{gpt2: "x|\u200b|y", qwen: "x|\u200by"}},
-		{"\U00010d4ax", map[string]string{gpt2: "\U00010d4ax", qwen: "\U00010d4ax"}}, // a letter since Unicode 16
+		{"\U00010d4ax", map[string]string{gpt2: "\U00010d4ax", qwen: "\U00010d4ax"}},                                    // a letter since Unicode 16
 		{"a\U00011de0\U00011de1", map[string]string{gpt2: "a|\U00011de0\U00011de1", digits: "a|\U00011de0|\U00011de1"}}, // digits since Unicode 17
 	} {
 		for name, want := range c.want {
