@@ -37,8 +37,9 @@ MEMPO_API int mempo_runtime_init(int threads, mempo_error *error);
 /* Loads libtorch_cuda; `path` is a file or NULL for the loader's own search. */
 MEMPO_API int mempo_cuda_load(const char *path, mempo_error *error);
 MEMPO_API int mempo_cuda_device_count(void);
-/* Version of libtorch that is loaded, such as "2.11.0". */
+/* Version of the libtorch that is loaded, such as "2.11.0", and of the one that this was compiled for. */
 MEMPO_API const char *mempo_torch_version(void);
+MEMPO_API const char *mempo_torch_needed(void);
 /* Bytes in use and their peak: resident set of the process on "cpu", allocator on "cuda:N". */
 MEMPO_API int mempo_memory(const char *device, int64_t *current, int64_t *peak, mempo_error *error);
 MEMPO_API int mempo_memory_reset_peak(const char *device, mempo_error *error);

@@ -4,6 +4,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Device.h>
 #include <dlfcn.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/headeronly/version.h>
 
 #include <fstream>
@@ -59,7 +60,17 @@ int mempo_cuda_device_count(void) {
   return count;
 }
 
-const char* mempo_torch_version(void) { return TORCH_VERSION; }
+const char* mempo_torch_version(void) {
+  static const std::string version = [] {
+    // Its bytes, from the highest, are major, minor and patch; TORCH_VERSION would be that of the headers.
+    const uint64_t loaded = aoti_torch_abi_version();
+    const auto byte = [&](int shift) { return std::to_string(loaded >> shift & 0xFF); };
+    return byte(56) + "." + byte(48) + "." + byte(40);
+  }();
+  return version.c_str();
+}
+
+const char* mempo_torch_needed(void) { return TORCH_VERSION; }
 
 int mempo_memory(const char* device, int64_t* current, int64_t* peak, mempo_error* error) {
   return guarded(error, [&] {

@@ -73,6 +73,9 @@ func cudaDeviceCount() int { return int(C.mempo_cuda_device_count()) }
 // TorchVersion is the version of the libtorch that is loaded.
 func TorchVersion() string { return C.GoString(C.mempo_torch_version()) }
 
+// TorchNeeded is the version of the libtorch that the program was compiled for.
+func TorchNeeded() string { return C.GoString(C.mempo_torch_needed()) }
+
 // LiveHandles counts models and sessions that were opened and not closed.
 func LiveHandles() int64 { return int64(C.mempo_live_handles()) }
 

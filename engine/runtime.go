@@ -36,6 +36,9 @@ func Start(device string, threads int) (*Runtime, error) {
 	r := &Runtime{jobs: make(chan func())}
 	go r.serve()
 	err := r.do(func() error {
+		if err := checkLibtorch(TorchVersion(), TorchNeeded()); err != nil {
+			return err
+		}
 		if err := runtimeInit(threads); err != nil {
 			return err
 		}
@@ -81,8 +84,21 @@ func (r *Runtime) ResetPeak() error {
 	return r.do(func() error { return memoryResetPeak(r.device) })
 }
 
-// ErrNoDevice marks a device that was asked for and is not there.
-var ErrNoDevice = errors.New("device not available")
+// What the machine may lack: ErrNoDevice marks a device that was asked for and is not there,
+// ErrLibtorch a libtorch of another version.
+var (
+	ErrNoDevice = errors.New("device not available")
+	ErrLibtorch = errors.New("wrong libtorch")
+)
+
+// checkLibtorch compares the libtorch that is loaded with the one that the program was compiled
+// for: between versions the layout of its types changes.
+func checkLibtorch(found, needed string) error {
+	if found == needed {
+		return nil
+	}
+	return fmt.Errorf("%w: found %s in %s, needed is %s; is LD_LIBRARY_PATH set?", ErrLibtorch, found, LibraryFolder(), needed)
+}
 
 func resolveDevice(device string) (string, error) {
 	switch {
@@ -108,11 +124,8 @@ func resolveCUDA(device string) (string, error) {
 		}
 		index = n
 	}
-	if err := cudaLoad(cudaLibrary()); err != nil {
-		return "", fmt.Errorf(`%w: device = %q needs libtorch's CUDA libraries: %w; device = "cpu" works without`, ErrNoDevice, device, err)
-	}
-	if !gotorch.IsCUDAAvailable() {
-		return "", fmt.Errorf(`%w: device = %q, but the NVIDIA driver shows no usable GPU (nvidia-smi tells more); device = "cpu" works without`, ErrNoDevice, device)
+	if problem := cudaProblem(); problem != "" {
+		return "", fmt.Errorf(`%w: device = %q, but %s; device = "cpu" works without`, ErrNoDevice, device, problem)
 	}
 	if count := cudaDeviceCount(); index >= count {
 		return "", fmt.Errorf("%w: device = %q, but there are %d GPUs, numbered from 0", ErrNoDevice, device, count)
@@ -120,16 +133,43 @@ func resolveCUDA(device string) (string, error) {
 	return fmt.Sprintf("cuda:%d", index), nil
 }
 
-// cudaLibrary finds libtorch_cuda.so beside the libtorch_cpu.so that is loaded: the loader's own
-// search does not look there for libraries opened at run time. "" when it cannot be told.
+// cudaProblem loads CUDA and says why it cannot be used; "" if it can.
+func cudaProblem() string {
+	loading := cudaLoad(cudaLibrary())
+	if loading == nil && gotorch.IsCUDAAvailable() {
+		return ""
+	}
+	version := CUDAVersion()
+	problem := DriverProblem(DriverVersion(), version)
+	switch {
+	case loading == nil && problem == "":
+		return "the NVIDIA driver shows no usable GPU (nvidia-smi tells more)"
+	case loading == nil:
+		return problem
+	case problem != "":
+		problem += ", and "
+	}
+	return problem + fmt.Sprintf("the libraries of CUDA %d that libtorch needs cannot be loaded (%v)", version, loading)
+}
+
+// cudaLibrary is libtorch_cuda.so beside the libtorch_cpu.so that is loaded: the loader's own search
+// does not look there for libraries opened at run time. "" when it cannot be told.
 func cudaLibrary() string {
+	if folder := LibraryFolder(); folder != "" {
+		return filepath.Join(folder, "libtorch_cuda.so")
+	}
+	return ""
+}
+
+// LibraryFolder is the folder of the libtorch that is loaded; "" when it cannot be told.
+func LibraryFolder() string {
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {
 		return ""
 	}
 	for line := range strings.Lines(string(maps)) {
 		if at := strings.Index(line, "/"); at >= 0 && strings.HasSuffix(strings.TrimSpace(line), "/libtorch_cpu.so") {
-			return filepath.Join(filepath.Dir(strings.TrimSpace(line[at:])), "libtorch_cuda.so")
+			return filepath.Dir(strings.TrimSpace(line[at:]))
 		}
 	}
 	return ""
