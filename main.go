@@ -2,30 +2,17 @@
 package main
 
 import (
-	"fmt"
 	"os"
-
-	"github.com/urfave/cli/v2"
+	"os/signal"
+	"syscall"
 )
 
 // version is the program's own version, printed by `mempo-train version`.
 const version = "0.1.0"
 
 func main() {
-	app := &cli.App{
-		Name:  "mempo-train",
-		Usage: "train language-model agents that write their own memory",
-		Commands: []*cli.Command{{
-			Name:  "version",
-			Usage: "print the version",
-			Action: func(c *cli.Context) error {
-				_, err := fmt.Fprintln(c.App.Writer, "mempo-train", version)
-				return err
-			},
-		}},
-	}
-	if err := app.Run(os.Args); err != nil {
-		fmt.Fprintln(os.Stderr, "mempo-train:", err)
-		os.Exit(1)
-	}
+	// A pipe that nobody reads is an error like any other: it must not kill a run whose progress
+	// goes into it.
+	signal.Ignore(syscall.SIGPIPE)
+	os.Exit(run(os.Args, os.Stdin, os.Stdout, os.Stderr))
 }

@@ -294,7 +294,7 @@ func startEngine(device string, threads int) (*engine.Runtime, error) {
 
 // deviceFault marks errors of device and model: what the machine lacks is the environment's.
 func deviceFault(err error) error {
-	if errors.Is(err, engine.ErrNoDevice) || errors.Is(err, model.ErrOutOfMemory) {
+	if errors.Is(err, engine.ErrNoDevice) || errors.Is(err, engine.ErrLibtorch) || errors.Is(err, model.ErrOutOfMemory) {
 		return fault.Environment(err)
 	}
 	return fault.Usage(err)

@@ -80,7 +80,7 @@ func (c *Config) Validate() error {
 	c.Tools.check(&r, "tools")
 	c.checkReward(&r)
 	c.checkAdvantage(&r)
-	c.checkLoss(&r)
+	c.Loss.check(&r)
 	c.checkOptimizer(&r)
 	c.checkEval(&r)
 	c.checkBench(&r)

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"fmt"
 	"strings"
 )
@@ -26,8 +27,14 @@ func (c *Config) checkAdvantage(r *rules) {
 	r.oneOf("advantage.memory.pool", a.Memory.Pool, "question", "turn")
 }
 
-func (c *Config) checkLoss(r *rules) {
-	l := c.Loss
+// Validate checks the table alone, as Config.Validate does.
+func (l Loss) Validate() error {
+	var r rules
+	l.check(&r)
+	return errors.Join(r.violations...)
+}
+
+func (l Loss) check(r *rules) {
 	between(r, "loss.clip_low", l.ClipLow, 0, 1)
 	atLeast(r, "loss.clip_high", l.ClipHigh, 0)
 	if l.DualClip != 0 {
