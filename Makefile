@@ -25,7 +25,7 @@ include tools/checks.mk
 
 # Every file that can end up in the program (Go sources, embedded files) is a prerequisite, and so is the list of them:
 # a deleted file counts as a change.
-INPUTS := $(sort $(shell find . \( -name .git -o -name testdata -o -path ./$(BUILD) -o -path ./bin -o -path ./docs -o -path ./tools \
+INPUTS := $(sort $(shell find . \( -name .git -o -name testdata -o -path ./$(BUILD) -o -path ./bin -o -path ./runs -o -path ./docs -o -path ./tools \
 	-o -path ./csrc -o -path ./kernels \) -prune -o -type f -not -name '*_test.go' -not -name '*.md' -not -name '.*' -not -name '*.tmp' -print))
 $(eval $(call write_if_changed,$(BUILD)/inputs,$(INPUTS)))
 
@@ -33,6 +33,15 @@ bin/mempo-train: $(INPUTS) $(BUILD)/inputs $(BUILD)/go-settings $(NATIVE)
 	@echo "go build $@"
 	$(Q)$(WITH_TORCH) go build -o $@ .
 	@touch $@
+
+# A small random model, a corpus and questions, all made up; the model's weights are written last.
+EXAMPLE := $(BUILD)/example
+$(EXAMPLE)/model/model.safetensors: $(wildcard tools/example/*.go)
+	$(Q)go run ./tools/example $(EXAMPLE)
+
+.PHONY: run
+run: bin/mempo-train $(EXAMPLE)/model/model.safetensors ## train a small random model for twenty steps, into runs/example
+	bin/mempo-train configs/example.toml
 
 .PHONY: env
 env: $(NATIVE) ## print the settings under which plain go commands work: eval "$$(make -s env)"

@@ -250,6 +250,9 @@ func (j *job) resume(run *trainer.Run, path string, identity checkpoint.Identity
 		j.progress.Line("changed since: " + change.String())
 		j.log.Info("config changed", zap.String("key", change.Key), zap.String("before", change.A), zap.String("now", change.B))
 	}
+	if record.Step >= int64(j.config.Run.Steps) {
+		j.progress.Line(fmt.Sprintf("all %d steps are trained already; more with a higher run.steps, another run in another run.dir", j.config.Run.Steps))
+	}
 	return record.Step, nil
 }
 

@@ -12,8 +12,8 @@ import (
 // root is the top of the repository, seen from this package.
 const root = "../.."
 
-// skipped are folders whose files are not ours to judge: build results and data.
-var skipped = []string{"build", "bin", "testdata"}
+// skipped are folders whose files are not ours to judge: build results, runs and data.
+var skipped = []string{"build", "bin", "runs", "testdata"}
 
 // sourceFiles returns the paths, relative to the root and with slashes, of all files that end in one of the extensions.
 func sourceFiles(t *testing.T, extensions ...string) []string {
