@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/mempo-train/mempo-train/engine"
 )
 
 // The test binary is the program itself when asked to.
@@ -200,6 +202,22 @@ func TestExitCodesOfTheProcess(t *testing.T) {
 		if code := command.ProcessState.ExitCode(); code != test.want || test.want != 0 && !oneSentence(errs.String()) {
 			t.Errorf("%q: exit code %d, want %d; %s", test.args, code, test.want, errs.String())
 		}
+	}
+}
+
+func TestAnotherLibtorchOnTheLibraryPathIsNotTaken(t *testing.T) {
+	dir := t.TempDir()
+	other, err := os.ReadFile(filepath.Join(engine.LibraryFolder(), "libc10.so"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "libtorch_cpu.so"), other, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	command := process("version")
+	command.Env = append(command.Env, "LD_LIBRARY_PATH="+dir)
+	if text, err := command.CombinedOutput(); err != nil || !strings.Contains(string(text), "libtorch "+engine.TorchNeeded()) {
+		t.Errorf("%v, %s", err, text)
 	}
 }
 
