@@ -61,10 +61,14 @@ func (t *Trainer) report(step int, d *stepData) (*Result, error) {
 	return &Result{Metrics: values, Records: t.records(step, d), Malformed: d.stats.MalformedSample}, nil
 }
 
-// outcomeMetrics are means over the trajectories that did not fail.
+// outcomeMetrics are means over the trajectories that did not fail, and over the questions that
+// have two of them.
 func (d *stepData) outcomeMetrics(values map[string]float64) {
 	var total, em, f1, format, equal, outcomeStd mean
-	leftOut := 0
+	trained := map[int]bool{}
+	for _, row := range d.plan.rows {
+		trained[row.group] = true
+	}
 	for g, group := range d.graded {
 		for i, trajectory := range group.Trajectories {
 			if trajectory.Stop.Failed() {
@@ -76,51 +80,63 @@ func (d *stepData) outcomeMetrics(values map[string]float64) {
 			f1.add(outcome.F1)
 			format.add(boolean(outcome.FormatOK))
 		}
-		equal.add(boolean(d.advantages[g].Equal))
-		outcomeStd.add(d.advantages[g].OutcomeStd)
-		if d.advantages[g].LeftOut {
-			leftOut++
+		if d.advantages[g].Valid > 1 {
+			equal.add(boolean(d.advantages[g].Equal))
+			outcomeStd.add(d.advantages[g].OutcomeStd)
 		}
 	}
 	values[metrics.ScoreTotal], values[metrics.ScoreEM] = total.value(), em.value()
 	values[metrics.ScoreF1], values[metrics.ScoreFormat] = f1.value(), format.value()
 	values[metrics.ScoreZeroStdGroups] = equal.value()
 	values[metrics.AdvantageOutcomeStd] = outcomeStd.value()
-	values[metrics.TrainGroupsLeftOut] = float64(leftOut)
+	values[metrics.TrainGroupsLeftOut] = float64(len(d.graded) - len(trained))
 }
 
-// memoryMetrics are means over the turns that have a memory reward.
+// memoryMetrics are means over the turns that have a memory reward; of memory/tokens, over those
+// that have a memory. Failed trajectories have no reward.
 func (d *stepData) memoryMetrics(values map[string]float64) {
-	var pFull, pMem, reward, square, tokens, poolStd mean
+	var pFull, pMem, reward, tokens, poolStd mean
+	var rewards []float64
 	for g, group := range d.graded {
 		poolStd.addWeighted(d.advantages[g].MemoryStd, float64(d.advantages[g].MemoryCount))
 		for i, trajectory := range group.Trajectories {
 			for k, turn := range trajectory.Turns {
-				if turn.HasMemory {
+				if turn.HasMemory && !trajectory.Stop.Failed() {
 					tokens.add(float64(turn.Memory.Len()))
 				}
 				if m := d.memories[g][i][k]; !math.IsNaN(m.Reward) {
 					pFull.add(m.PFull)
 					pMem.add(m.PMem)
 					reward.add(m.Reward)
-					square.add(m.Reward * m.Reward)
+					rewards = append(rewards, m.Reward)
 				}
 			}
 		}
 	}
 	values[metrics.MemoryReward], values[metrics.MemoryTokens] = reward.value(), tokens.value()
 	values[metrics.MemoryPFull], values[metrics.MemoryPMem] = pFull.value(), pMem.value()
-	variance := (square.value() - reward.value()*reward.value()) * reward.weight / (reward.weight - 1)
-	values[metrics.MemoryStd] = math.Sqrt(max(variance, 0))
-	values[metrics.AdvantageMemoryStd] = poolStd.value()
+	values[metrics.MemoryStd], values[metrics.AdvantageMemoryStd] = deviation(rewards, reward.value()), poolStd.value()
 }
 
-// lossMetrics are means over mini-batches, and over trained tokens where they are per token.
+// deviation is the unbiased standard deviation about a mean; NaN of fewer than two values.
+func deviation(values []float64, mean float64) float64 {
+	if len(values) < 2 {
+		return math.NaN()
+	}
+	squares := 0.0
+	for _, value := range values {
+		squares += (value - mean) * (value - mean)
+	}
+	return math.Sqrt(squares / float64(len(values)-1))
+}
+
+// lossMetrics are means over mini-batches, and over trained tokens where they are per token. The
+// loss of a step that trained on nothing is 0; its entropy is not measured.
 func (d *stepData) lossMetrics(values map[string]float64) {
-	l, n := d.losses, float64(d.losses.Minibatches)
+	l, n := d.losses, max(1, float64(d.losses.Minibatches))
 	values[metrics.LossPolicy], values[metrics.LossKL] = l.Policy/n, l.KL/n
 	values[metrics.LossTotal] = (l.Policy + l.KL) / n
-	values[metrics.LossClipFraction] = l.Clipped / l.Tokens
+	values[metrics.LossClipFraction] = l.Clipped / max(1, l.Tokens)
 	values[metrics.LossGradNorm], values[metrics.LossLearningRate] = l.GradNorm, l.LearningRate
 	var entropy, difference mean
 	for k, row := range d.plan.rows {
@@ -132,6 +148,8 @@ func (d *stepData) lossMetrics(values map[string]float64) {
 	values[metrics.LossEntropy], values[metrics.LossRolloutDifference] = entropy.value(), difference.value()
 }
 
+// rolloutMetrics are means over the trajectories that did not fail, counts of tool calls and of
+// what went wrong with them, and the share of all trajectories that ended for each reason.
 func (d *stepData) rolloutMetrics(values map[string]float64) {
 	var turns, tokens, truncated, latency mean
 	stops := map[rollout.StopReason]float64{}
@@ -140,6 +158,9 @@ func (d *stepData) rolloutMetrics(values map[string]float64) {
 		for _, trajectory := range group.Trajectories {
 			all++
 			stops[trajectory.Stop]++
+			if trajectory.Stop.Failed() {
+				continue
+			}
 			turns.add(float64(len(trajectory.Turns)))
 			tokens.add(float64(len(trajectory.ResponseIDs)))
 			truncated.add(boolean(trajectory.Truncated()))

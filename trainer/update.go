@@ -13,12 +13,12 @@ import (
 type Losses struct {
 	model.LossStats         // sums over mini-batches
 	Minibatches     int     // optimiser steps tried
-	GradNorm        float64 // mean over those taken
+	GradNorm        float64 // mean over those taken; 0 if none was tried, NaN if all were skipped
 	LearningRate    float64
-	FirstLogRatio   float64 // largest |new − old| in the first mini-batch, before any update
 }
 
-// update runs the mini-batches: gradients of all micro-batches, then one optimiser step.
+// update runs the mini-batches: gradients of all micro-batches, then one optimiser step. After an
+// error the optimiser steps before it stand, and are counted.
 func (t *Trainer) update(ctx context.Context, step int, plan *Plan, scores *ResponseScores, clock *clock) (*Losses, error) {
 	defer clock.start(stageUpdate)()
 	losses := &Losses{LearningRate: t.Update.LearningRate(step)}
@@ -38,9 +38,6 @@ func (t *Trainer) update(ctx context.Context, step int, plan *Plan, scores *Resp
 			if err != nil {
 				return nil, err
 			}
-			if losses.Minibatches == 0 {
-				losses.FirstLogRatio = stats.MaxLogRatio
-			}
 			losses.Add(stats)
 			losses.Minibatches++
 			if !updated.Skipped {
@@ -52,7 +49,7 @@ func (t *Trainer) update(ctx context.Context, step int, plan *Plan, scores *Resp
 			}
 		}
 	}
-	if taken > 0 {
+	if losses.Minibatches > 0 {
 		losses.GradNorm /= float64(taken)
 	}
 	return losses, nil
@@ -88,7 +85,10 @@ func (t *Trainer) optimizerStep(ctx context.Context, plan *Plan, mini minibatch,
 		return sum, model.UpdateStats{GradNorm: math.NaN(), Skipped: true}, t.actor.DropGradient()
 	}
 	updated, err := t.actor.Update(rate, t.Update.Optimizer)
-	return sum, updated, err
+	if err != nil {
+		return sum, updated, dropped(t.actor, err)
+	}
+	return sum, updated, nil
 }
 
 // dropped clears what was accumulated, so that an error leaves no half of a gradient behind.

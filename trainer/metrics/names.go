@@ -16,7 +16,7 @@ const (
 	ScoreEM            = "score/em"              // exact match
 	ScoreF1            = "score/f1"              // token F1
 	ScoreFormat        = "score/format"          // share that keeps the format
-	ScoreZeroStdGroups = "score/std_zero_groups" // groups whose scores are all equal
+	ScoreZeroStdGroups = "score/std_zero_groups" // share of the questions with two valid trajectories or more whose scores are all equal
 
 	MemoryReward = "memory/reward" // mean over turns with a memory
 	MemoryPFull  = "memory/p_full" // probability of the answer given the full context
@@ -49,7 +49,7 @@ const (
 	ToolsTimeouts = "tools/timeouts"
 	ToolsLatency  = "tools/latency_s"
 
-	TrainGroupsLeftOut  = "train/groups_left_out"
+	TrainGroupsLeftOut  = "train/groups_left_out" // questions of which nothing was trained on
 	TrainNonfiniteSteps = "train/nonfinite_steps" // optimiser steps skipped since the run began
 	TrainOptimizerSteps = "train/optimizer_steps" // optimiser steps taken since the run began
 
