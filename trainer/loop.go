@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"time"
 
 	"go.uber.org/zap"
@@ -85,25 +86,35 @@ func (r *Run) Loop(ctx context.Context, stop <-chan struct{}) error {
 	return r.checkpoint()
 }
 
-// step trains one step, with new questions if every trajectory of a try failed.
+// step tries to train the next step. A try in which every trajectory failed does not count: the
+// next one has the same number and new questions.
 func (r *Run) step(ctx context.Context) error {
-	for {
-		result, err := r.try(ctx)
-		var nothing *ErrNothingValid
-		if !errors.As(err, &nothing) {
-			if err == nil {
-				r.Counters.FailedStepsInRow = 0
-				return r.keep(result)
-			}
-			return err
-		}
-		r.Counters.FailedStepsInRow++
-		r.Log.Warn("step failed", zap.Int("step", r.done+1), zap.Int64("in_a_row", r.Counters.FailedStepsInRow), zap.String("detail", nothing.Detail))
-		r.Line(fmt.Sprintf("step %d does not count: %v", r.done+1, nothing))
-		if r.Counters.FailedStepsInRow >= int64(r.MaxFailedSteps) {
-			return fault.Environment(fmt.Errorf("%d steps in a row without a valid trajectory (tools.max_failed_steps): %s", r.Counters.FailedStepsInRow, nothing.Detail))
-		}
+	result, err := r.try(ctx)
+	var nothing *ErrNothingValid
+	var nonfinite *NonfiniteError
+	switch {
+	case err == nil:
+		r.Counters.FailedStepsInRow = 0
+		return r.keep(result)
+	case errors.As(err, &nothing):
+		return r.failed(nothing)
+	case errors.As(err, &nonfinite):
+		return errors.Join(err, rundir.WriteTrajectories(r.Dir, int64(r.done+1), result.Records))
+	case errors.Is(err, model.ErrOutOfMemory):
+		return fault.Environment(fmt.Errorf("step %d: %w; a smaller optimizer.micro_batch_tokens needs less", r.done+1, err))
 	}
+	return err
+}
+
+// failed counts a try without a valid trajectory, and ends a run with too many in a row.
+func (r *Run) failed(nothing *ErrNothingValid) error {
+	r.Counters.FailedStepsInRow++
+	r.Log.Warn("step failed", zap.Int("step", r.done+1), zap.Int64("in_a_row", r.Counters.FailedStepsInRow), zap.String("detail", nothing.Detail))
+	r.Line(fmt.Sprintf("step %d does not count: %v", r.done+1, nothing))
+	if r.Counters.FailedStepsInRow < int64(r.MaxFailedSteps) {
+		return nil
+	}
+	return fault.Environment(fmt.Errorf("%d steps in a row without a valid trajectory (tools.max_failed_steps): %s", r.Counters.FailedStepsInRow, nothing.Detail))
 }
 
 func (r *Run) try(ctx context.Context) (*Result, error) {
@@ -131,18 +142,33 @@ func (r *Run) keep(result *Result) error {
 	r.warn(step, result)
 	r.Log.Info("step done", zap.Int("step", step), zap.Float64("seconds", result.Metrics[metrics.Time("step")]), zap.Float64("score", result.Metrics[metrics.ScoreTotal]))
 	r.Line(summary(step, r.Steps, result.Metrics))
-	if value, measured := result.Metrics[r.CheckpointBestKey]; measured && (r.best == nil || value > r.best.Value) {
+	value, known := result.Metrics[r.CheckpointBestKey]
+	measured := known && !math.IsNaN(value) && !math.IsInf(value, 0)
+	if measured && (r.best == nil || r.best.Metric != r.CheckpointBestKey || value > r.best.Value) {
 		r.best = &checkpoint.Best{Metric: r.CheckpointBestKey, Value: value, Step: int64(step)}
 		return r.checkpoint()
 	}
 	return nil
 }
 
+// summary is a step in one line; what was not measured is left out.
 func summary(step, steps int, m map[string]float64) string {
-	return fmt.Sprintf("step %d/%d  score %.3f  em %.3f  format %.2f  memory %+.3f  kl %.2g  clip %.3f  entropy %.2f  grad %.3g  %s",
-		step, steps, m[metrics.ScoreTotal], m[metrics.ScoreEM], m[metrics.ScoreFormat], m[metrics.MemoryReward], m[metrics.LossKL],
-		m[metrics.LossClipFraction], m[metrics.LossEntropy], m[metrics.LossGradNorm],
-		time.Duration(m[metrics.Time("step")]*float64(time.Second)).Round(100*time.Millisecond))
+	line := fmt.Sprintf("step %d/%d", step, steps)
+	for _, shown := range []struct{ label, form, name string }{
+		{"score", "%.3f", metrics.ScoreTotal},
+		{"em", "%.3f", metrics.ScoreEM},
+		{"format", "%.2f", metrics.ScoreFormat},
+		{"memory", "%+.3f", metrics.MemoryReward},
+		{"kl", "%.2g", metrics.LossKL},
+		{"clip", "%.3f", metrics.LossClipFraction},
+		{"entropy", "%.2f", metrics.LossEntropy},
+		{"grad", "%.3g", metrics.LossGradNorm},
+	} {
+		if value := m[shown.name]; !math.IsNaN(value) {
+			line += "  " + shown.label + " " + fmt.Sprintf(shown.form, value)
+		}
+	}
+	return line + "  " + time.Duration(m[metrics.Time("step")]*float64(time.Second)).Round(100*time.Millisecond).String()
 }
 
 // checkpoint saves the step that was done last, unless it is saved already.

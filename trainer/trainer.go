@@ -5,6 +5,7 @@ package trainer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/mempo-train/mempo-train/advantage"
@@ -99,7 +100,8 @@ func (e *ErrNothingValid) Error() string {
 	return "every trajectory of the step failed; the last one because " + e.Detail
 }
 
-// Step trains on the questions drawn for a step, counted from 1.
+// Step trains on the questions drawn for a step, counted from 1. A *NonfiniteError comes with a
+// result that holds the records alone, to look at what broke the updates.
 func (t *Trainer) Step(ctx context.Context, step int, questions []rollout.Drawn) (*Result, error) {
 	clock := newClock()
 	if err := t.actor.ResetPeak(); err != nil {
@@ -123,8 +125,13 @@ func (t *Trainer) Step(ctx context.Context, step int, questions []rollout.Drawn)
 		return nil, err
 	}
 	losses, err := t.update(ctx, step, plan, scores, clock)
-	if err != nil {
+	data := &stepData{graded, stats, memories, advantages, plan, scores, losses, clock}
+	var nonfinite *NonfiniteError
+	switch {
+	case errors.As(err, &nonfinite):
+		return &Result{Records: t.records(step, data)}, err
+	case err != nil:
 		return nil, err
 	}
-	return t.report(step, &stepData{graded, stats, memories, advantages, plan, scores, losses, clock})
+	return t.report(step, data)
 }

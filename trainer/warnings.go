@@ -34,9 +34,17 @@ func (q *quietMemory) observe(deviation float64) bool {
 	return true
 }
 
-// warn tells of what a user should look at, each once a step at most.
+// warn tells of what a user should look at, each once a step at most; failed trajectories go to the
+// log, one by one.
 func (r *Run) warn(step int, result *Result) {
-	if r.Advantage.MemoryMinStd == 0 && r.quiet.observe(result.Metrics[metrics.AdvantageMemoryStd]) {
+	for _, record := range result.Records {
+		if record.Stop.Failed() {
+			r.Log.Warn("trajectory failed", zap.Int("step", step), zap.String("question", record.QuestionID), zap.Int("member", record.Member),
+				zap.String("stop", string(record.Stop)), zap.String("detail", record.StopDetail), zap.Float64("seconds", record.ElapsedSeconds))
+		}
+	}
+	blownUp := r.Advantage.MemoryMinStd == 0 && r.Advantage.Normalize == "std"
+	if blownUp && r.quiet.observe(result.Metrics[metrics.AdvantageMemoryStd]) {
 		r.say(step, fmt.Sprintf("the memory rewards of a question deviate by less than %g for %d steps and are blown up to ±1 all the same; advantage.memory.min_std puts a floor under the deviation", quietDeviation, quietSteps))
 	}
 	if result.Malformed != "" {
