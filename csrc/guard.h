@@ -20,6 +20,13 @@ inline void require(bool holds, const std::string& otherwise) {
   if (!holds) throw InvalidArgument(otherwise);
 }
 
+// A pointer that the caller must not leave null: a handle after its free, mostly.
+template <typename T>
+T* present(T* pointer) {
+  require(pointer != nullptr, "a null pointer was given");
+  return pointer;
+}
+
 // Runs `body`; returns MEMPO_OK or the code that fits the exception, with its text in `error`.
 int guarded(mempo_error* error, const std::function<void()>& body);
 

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "kernels.h"
+
 namespace mempo {
 
 namespace {
@@ -30,10 +32,6 @@ std::vector<Chunk> chunks(const Transformer& model, int64_t rows) {
   return all;
 }
 
-at::Tensor pick(const at::Tensor& x, const at::Tensor& targets) {
-  return x.gather(1, targets.unsqueeze(1)).squeeze(1);
-}
-
 // sum += a · b, whatever the dtype of the factors.
 void add_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
   if (a.scalar_type() == sum.scalar_type()) {
@@ -49,8 +47,9 @@ struct TokenLogProbs : torch::autograd::Function<TokenLogProbs> {
     std::vector<at::Tensor> log_probs, normalizers;
     for (const Chunk& c : chunks(*model, hidden.size(0))) {
       const at::Tensor x = scaled_logits(*model, hidden.narrow(0, c.begin, c.length), temperature);
-      normalizers.push_back(x.logsumexp(1));
-      log_probs.push_back(pick(x, targets.narrow(0, c.begin, c.length)) - normalizers.back());
+      const auto stats = kernels::logit_stats(x, targets.narrow(0, c.begin, c.length), /*with_entropy=*/false);
+      normalizers.push_back(stats.normalizers);
+      log_probs.push_back(stats.log_probs);
     }
     context->save_for_backward({hidden, targets, at::cat(normalizers)});
     context->saved_data["model"] = reinterpret_cast<int64_t>(model);
@@ -68,11 +67,9 @@ struct TokenLogProbs : torch::autograd::Function<TokenLogProbs> {
     at::Tensor hidden_gradient = at::empty_like(hidden);
     for (const Chunk& c : chunks(*model, hidden.size(0))) {
       const at::Tensor h = hidden.narrow(0, c.begin, c.length);
-      const at::Tensor g = gradients[0].narrow(0, c.begin, c.length).div(temperature).unsqueeze(1);
-      // d log p(target) / d logits = onehot(target) − softmax
       at::Tensor d = scaled_logits(*model, h, temperature);
-      d.sub_(normalizers.narrow(0, c.begin, c.length).unsqueeze(1)).exp_().mul_(g.neg());
-      d.scatter_add_(1, targets.narrow(0, c.begin, c.length).unsqueeze(1), g);
+      kernels::logits_to_gradient(d, targets.narrow(0, c.begin, c.length), normalizers.narrow(0, c.begin, c.length),
+                                  gradients[0].narrow(0, c.begin, c.length).div(temperature));
       d = d.to(hidden.scalar_type());
       hidden_gradient.narrow(0, c.begin, c.length).copy_(at::mm(d, weight));
       add_product(model->head->gradient_sum(), d.t(), h);
@@ -96,12 +93,10 @@ LogProbsAndEntropy token_log_probs_and_entropy(const Transformer& model, const a
                                                const at::Tensor& targets, double temperature) {
   std::vector<at::Tensor> log_probs, entropies;
   for (const Chunk& c : chunks(model, hidden.size(0))) {
-    at::Tensor x = scaled_logits(model, hidden.narrow(0, c.begin, c.length), temperature);
-    const at::Tensor normalizer = x.logsumexp(1);
-    log_probs.push_back(pick(x, targets.narrow(0, c.begin, c.length)) - normalizer);
-    // H = logsumexp(x) − Σ softmax(x) x
-    const at::Tensor p = x.sub(normalizer.unsqueeze(1)).exp_();
-    entropies.push_back(normalizer - p.mul_(x).sum(1));
+    const at::Tensor x = scaled_logits(model, hidden.narrow(0, c.begin, c.length), temperature);
+    const auto stats = kernels::logit_stats(x, targets.narrow(0, c.begin, c.length), /*with_entropy=*/true);
+    log_probs.push_back(stats.log_probs);
+    entropies.push_back(stats.entropies);
   }
   return {at::cat(log_probs), at::cat(entropies)};
 }

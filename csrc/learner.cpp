@@ -10,6 +10,10 @@ namespace mempo {
 
 namespace {
 
+void check_temperature(double temperature) {
+  require(std::isfinite(temperature) && temperature > 0, "the temperature must be a number above 0");
+}
+
 // Where the scored tokens lie: token p is predicted by the hidden state of token p − 1.
 struct Targets {
   at::Tensor sources;  // [N] int64, index of the predicting token
@@ -20,10 +24,10 @@ Targets targets_of(const Transformer& model, const PackedBatch& batch, int64_t c
   require(count > 0, "no position to score");
   size_t row = 0;
   for (int64_t k = 0; k < count; ++k) {
-    require(positions[k] > 0 && positions[k] < batch.offsets.back(), "a position is outside the batch");
+    require(positions[k] >= 0 && positions[k] < batch.offsets.back(), "a position is outside the batch");
+    require(k == 0 || positions[k] > positions[k - 1], "positions must ascend");
     while (positions[k] >= batch.offsets[row + 1]) ++row;
     require(positions[k] > batch.offsets[row], "the first token of a row cannot be scored");
-    require(k == 0 || positions[k] > positions[k - 1], "positions must ascend");
   }
   const at::Tensor where = at::from_blob(const_cast<int64_t*>(positions), {count}, at::kLong).clone().to(model.device);
   return {where - 1, batch.ids.index_select(0, where)};
@@ -83,9 +87,9 @@ using namespace mempo;
 int mempo_score(mempo_model* model, int64_t rows, const int64_t* offsets, const int32_t* ids, int64_t position_count,
                 const int64_t* positions, double temperature, float* log_probs, float* entropies, mempo_error* error) {
   return guarded(error, [&] {
-    require(temperature > 0, "the temperature must be above 0");
+    check_temperature(temperature);
     at::NoGradGuard no_grad;
-    const PackedBatch batch = model->pack(rows, offsets, ids);
+    const PackedBatch batch = present(model)->pack(rows, offsets, ids);
     const Targets targets = targets_of(*model, batch, position_count, positions);
     const at::Tensor hidden = predicting_states(*model, batch, model->embed(batch), targets);
     const auto scores = token_log_probs_and_entropy(*model, hidden, targets.ids, temperature);
@@ -98,7 +102,8 @@ int mempo_forward_backward(mempo_model* model, int64_t rows, const int64_t* offs
                            int64_t position_count, const int64_t* positions, const mempo_loss_inputs* inputs,
                            const mempo_loss_options* options, mempo_loss_stats* stats, mempo_error* error) {
   return guarded(error, [&] {
-    require(model->weights.trainable(), "the model was not loaded for training");
+    require(present(model)->weights.trainable(), "the model was not loaded for training");
+    check_temperature(options->temperature);
     at::AutoGradMode with_grad(true);
     const PackedBatch batch = model->pack(rows, offsets, ids);
     const Targets targets = targets_of(*model, batch, position_count, positions);
@@ -116,7 +121,7 @@ int mempo_forward_backward(mempo_model* model, int64_t rows, const int64_t* offs
 int mempo_update(mempo_model* model, const mempo_update_options* options, double* grad_norm, int* skipped,
                  mempo_error* error) {
   return guarded(error, [&] {
-    require(model->weights.trainable(), "the model was not loaded for training");
+    require(present(model)->weights.trainable(), "the model was not loaded for training");
     at::NoGradGuard no_grad;
     require(model->head->gradient.defined(), "there is no gradient to update with");
     *grad_norm = gradient_norm(model->weights);
@@ -137,5 +142,5 @@ int mempo_update(mempo_model* model, const mempo_update_options* options, double
 }
 
 int mempo_drop_gradient(mempo_model* model, mempo_error* error) {
-  return guarded(error, [&] { drop_gradient(model->weights); });
+  return guarded(error, [&] { drop_gradient(present(model)->weights); });
 }

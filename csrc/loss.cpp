@@ -59,6 +59,7 @@ int mempo_token_loss(int64_t count, const float* new_log_probs, const mempo_loss
                      const mempo_loss_options* options, mempo_loss_stats* stats, float* gradient,
                      mempo_error* error) {
   return mempo::guarded(error, [&] {
+    mempo::require(count > 0, "no token to compute a loss of");
     const at::Tensor log_probs = at::from_blob(const_cast<float*>(new_log_probs), {count}, at::kFloat).clone();
     log_probs.set_requires_grad(true);
     const at::Tensor loss = mempo::weighted_loss(log_probs, mempo::loss_tensors(count, *inputs, at::kCPU), *options, stats);

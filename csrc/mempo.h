@@ -1,7 +1,8 @@
 /* The one boundary between Go and libtorch: C99, no torch types.
  *
- * Every function that can fail returns a code and fills the caller's mempo_error; no exception
- * leaves this library. Inputs are copied, no pointer of the caller is kept. All functions must be
+ * Every function that can fail returns a code and fills the caller's mempo_error with one line; no
+ * exception leaves this library. Wrong arguments, freed handles that became NULL among them, are
+ * MEMPO_INVALID and change nothing. Inputs are copied, no pointer of the caller is kept. All functions must be
  * called from one thread, the device thread.
  *
  * Packed batches: the tokens of all rows lie one after the other in `ids`; row r covers
@@ -141,7 +142,7 @@ typedef struct {
 MEMPO_API int mempo_token_loss(int64_t count, const float *new_log_probs, const mempo_loss_inputs *inputs,
                                const mempo_loss_options *options, mempo_loss_stats *stats, float *gradient,
                                mempo_error *error);
-/* Adds the gradient of one micro-batch. */
+/* Adds the gradient of one micro-batch. After an error the sum is no longer whole: drop it. */
 MEMPO_API int mempo_forward_backward(mempo_model *model, int64_t rows, const int64_t *offsets, const int32_t *ids,
                                      int64_t position_count, const int64_t *positions,
                                      const mempo_loss_inputs *inputs, const mempo_loss_options *options,

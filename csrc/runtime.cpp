@@ -4,6 +4,7 @@
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Device.h>
 #include <dlfcn.h>
+#include <malloc.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
 #include <torch/headeronly/version.h>
 
@@ -39,6 +40,9 @@ int mempo_runtime_init(int threads, mempo_error* error) {
   return guarded(error, [&] {
     require(threads >= 1, "threads must be at least 1");
     at::set_num_threads(threads);
+    // Large tensors come and go at every step: memory that is kept needs no new pages each time.
+    mallopt(M_MMAP_THRESHOLD, 1 << 30);
+    mallopt(M_TRIM_THRESHOLD, 1 << 30);
   });
 }
 

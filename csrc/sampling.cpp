@@ -1,6 +1,7 @@
 #include "sampling.h"
 
 #include <algorithm>
+#include <cmath>
 #include <limits>
 
 namespace mempo {
@@ -34,9 +35,14 @@ int64_t likeliest(const at::Tensor& logits, const std::vector<uint8_t>& valid) {
   return rest.argmax().item<int64_t>();
 }
 
+void require_finite(double value) {
+  if (!std::isfinite(value)) throw std::runtime_error("the model's logits are not finite: its weights are broken");
+}
+
 // The first id whose cumulative mass exceeds u times the whole; an id of no mass is never taken.
 int64_t draw(const at::Tensor& cumulative, double u) {
   const double whole = cumulative[-1].item<double>();
+  require_finite(whole);
   return at::searchsorted(cumulative, at::Scalar(u * whole), /*out_int32=*/false, /*right=*/true).item<int64_t>();
 }
 
@@ -54,10 +60,17 @@ mempo_sampled sample_row(const at::Tensor& logits, const SamplingRule& rule, con
   }
   const at::Tensor scaled = rule.temperature == 0 ? logits : logits.div(rule.temperature);
   const float log_prob = (scaled[id] - scaled.logsumexp(0)).item<float>();
+  require_finite(log_prob);
   return {static_cast<int32_t>(id), log_prob, redraws};
 }
 
 }  // namespace
+
+void check_rule(const SamplingRule& rule) {
+  require(std::isfinite(rule.temperature) && rule.temperature >= 0, "the temperature must be a number from 0 up");
+  require(rule.top_k >= 0, "top_k must not be negative");
+  require(rule.top_p >= 0 && rule.top_p <= 1, "top_p must lie between 0 and 1");
+}
 
 at::Tensor filtered_distribution(const at::Tensor& logits, const SamplingRule& rule) {
   at::Tensor x = rule.temperature == 1.0 ? logits : logits.div(rule.temperature);
@@ -88,7 +101,9 @@ std::vector<mempo_sampled> sample(const at::Tensor& logits, const std::vector<Sa
 int mempo_filtered_distribution(const float* logits, int64_t vocab, double temperature, int64_t top_k, double top_p,
                                 float* out, mempo_error* error) {
   return mempo::guarded(error, [&] {
+    mempo::require(vocab > 0, "vocab must be above 0");
     mempo::require(temperature > 0, "the temperature must be above 0");
+    mempo::check_rule({temperature, top_k, top_p, 0});
     const at::Tensor x = at::from_blob(const_cast<float*>(logits), {vocab}, at::kFloat);
     at::from_blob(out, {vocab}, at::kFloat).copy_(mempo::filtered_distribution(x, {temperature, top_k, top_p, 0}));
   });

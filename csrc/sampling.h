@@ -16,6 +16,9 @@ struct SamplingRule {
   uint64_t seed;
 };
 
+// Refuses values that mean nothing.
+void check_rule(const SamplingRule& rule);
+
 // The distribution left by temperature, top-k and top-p, in that order: float32 [vocab], 0 where
 // an id was taken out. logits: float32 [vocab].
 at::Tensor filtered_distribution(const at::Tensor& logits, const SamplingRule& rule);

@@ -1,7 +1,9 @@
 // Key/value caches of the sequences that are being generated, and the forward pass that extends them.
+#include <algorithm>
 #include <map>
 
 #include "head.h"
+#include "kernels.h"
 #include "sampling.h"
 #include "transformer.h"
 
@@ -65,29 +67,49 @@ class Session {
   int64_t next_ = 0;
 };
 
-// Appends the new keys and values of each row to its cache and attends over all of it.
+// Appends the new keys and values of each row to its cache and attends over all of it. Rows that go
+// on by a few tokens, as in decoding, share one kernel where there is one; longer pieces run each
+// as a product of matrices.
 class CachedAttention final : public Attention {
  public:
-  CachedAttention(std::vector<CacheRow*> rows, const PackedBatch& batch) : rows_(std::move(rows)), batch_(batch) {
-    for (size_t r = 0; r < rows_.size(); ++r) masks_.push_back(continuation_mask(r));
+  CachedAttention(std::vector<CacheRow*> rows, const PackedBatch& batch, bool kernel)
+      : rows_(std::move(rows)), batch_(batch) {
+    for (size_t r = 0; r < rows_.size(); ++r) {
+      (kernel && tokens(r) <= kFewTokens ? short_ : long_).push_back(r);
+      masks_.push_back(continuation_mask(r));
+    }
   }
 
   at::Tensor attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) override {
-    std::vector<at::Tensor> mixed;
-    for (size_t r = 0; r < rows_.size(); ++r) {
+    at::Tensor out = at::empty({q.size(0), q.size(1) * q.size(2)}, q.options());
+    if (!short_.empty()) kernels::cached_attention_cpu(q, k, v, slots(layer), out);
+    for (const size_t r : long_) {
       const int64_t begin = batch_.offsets[r], length = tokens(r), past = rows_[r]->length;
       const at::Tensor keys = rows_[r]->keys(layer), values = rows_[r]->values(layer);
       keys.narrow(1, past, length).copy_(k.narrow(0, begin, length).transpose(0, 1));
       values.narrow(1, past, length).copy_(v.narrow(0, begin, length).transpose(0, 1));
-      mixed.push_back(row_attention(q.narrow(0, begin, length), keys.narrow(1, 0, past + length).transpose(0, 1),
-                                    values.narrow(1, 0, past + length).transpose(0, 1),
-                                    /*causal=*/past == 0 && length > 1, masks_[r]));
+      out.narrow(0, begin, length)
+          .copy_(row_attention(q.narrow(0, begin, length), keys.narrow(1, 0, past + length).transpose(0, 1),
+                               values.narrow(1, 0, past + length).transpose(0, 1),
+                               /*causal=*/past == 0 && length > 1, masks_[r]));
     }
-    return mixed.size() == 1 ? mixed[0] : at::cat(mixed, 0);
+    return out;
   }
 
  private:
+  static constexpr int64_t kFewTokens = 4;
+
   int64_t tokens(size_t r) const { return batch_.offsets[r + 1] - batch_.offsets[r]; }
+
+  std::vector<kernels::CacheSlot> slots(int64_t layer) const {
+    std::vector<kernels::CacheSlot> all;
+    for (const size_t r : short_) {
+      const CacheRow& row = *rows_[r];
+      all.push_back({row.keys(layer).mutable_data_ptr<float>(), row.values(layer).mutable_data_ptr<float>(),
+                     row.cache.size(3), row.length, batch_.offsets[r], tokens(r)});
+    }
+    return all;
+  }
 
   // Several new tokens behind a past: token t sees the past and the new ones up to itself.
   at::Tensor continuation_mask(size_t r) const {
@@ -98,6 +120,7 @@ class CachedAttention final : public Attention {
 
   std::vector<CacheRow*> rows_;
   const PackedBatch& batch_;
+  std::vector<size_t> short_, long_;
   std::vector<at::Tensor> masks_;
 };
 
@@ -126,10 +149,12 @@ void Session::step(int64_t count, const mempo_row_input* inputs, const int64_t* 
     if (inputs[k].sample == 0) continue;
     last_tokens.push_back(offsets[k + 1] - 1);
     rules.push_back({inputs[k].temperature, inputs[k].top_k, inputs[k].top_p, inputs[k].seed});
+    check_rule(rules.back());
   }
   const PackedBatch batch = model_.pack(count, offsets, ids, starts);
   for (int64_t k = 0; k < count; ++k) reserve(*rows[k], rows[k]->length + offsets[k + 1] - offsets[k]);
-  const at::Tensor hidden = model_.hidden_states(model_.embed(batch), batch, std::make_shared<CachedAttention>(rows, batch));
+  const bool kernel = model_.device.is_cpu() && model_.dtype == at::kFloat;
+  const at::Tensor hidden = model_.hidden_states(model_.embed(batch), batch, std::make_shared<CachedAttention>(rows, batch, kernel));
   std::vector<mempo_sampled> sampled;
   if (!rules.empty()) {
     const at::Tensor last = at::tensor(last_tokens, at::kLong).to(model_.device);
@@ -149,34 +174,40 @@ struct mempo_session : mempo::CountedHandle, mempo::Session {
 };
 
 using mempo::guarded;
+using mempo::present;
+using mempo::require;
 
 int mempo_session_new(mempo_model* model, const uint8_t* valid, int64_t valid_count, mempo_session** out,
                       mempo_error* error) {
   return guarded(error, [&] {
     std::vector<uint8_t> ids;
-    if (valid != nullptr) ids.assign(valid, valid + valid_count);
-    *out = new mempo_session(*model, std::move(ids));
+    if (valid != nullptr) {
+      ids.assign(valid, valid + std::max<int64_t>(valid_count, 0));
+      const auto end = ids.begin() + std::min<int64_t>(present(model)->config.vocab, static_cast<int64_t>(ids.size()));
+      require(std::any_of(ids.begin(), end, [](uint8_t v) { return v != 0; }), "no id of the vocabulary is valid");
+    }
+    *out = new mempo_session(*present(model), std::move(ids));
   });
 }
 
 void mempo_session_free(mempo_session* session) { delete session; }
 
 int mempo_session_open(mempo_session* session, int64_t* row, mempo_error* error) {
-  return guarded(error, [&] { *row = session->open(); });
+  return guarded(error, [&] { *row = present(session)->open(); });
 }
 
 int mempo_session_fork(mempo_session* session, int64_t row, int64_t* copied, mempo_error* error) {
   return guarded(error, [&] {
     at::NoGradGuard no_grad;
-    *copied = session->fork(row);
+    *copied = present(session)->fork(row);
   });
 }
 
 int mempo_session_release(mempo_session* session, int64_t row, mempo_error* error) {
-  return guarded(error, [&] { session->release(row); });
+  return guarded(error, [&] { present(session)->release(row); });
 }
 
 int mempo_session_step(mempo_session* session, int64_t count, const mempo_row_input* inputs, const int64_t* offsets,
                        const int32_t* ids, mempo_sampled* out, mempo_error* error) {
-  return guarded(error, [&] { session->step(count, inputs, offsets, ids, out); });
+  return guarded(error, [&] { present(session)->step(count, inputs, offsets, ids, out); });
 }

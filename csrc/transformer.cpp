@@ -4,24 +4,14 @@
 #include <torch/csrc/autograd/custom_function.h>
 #include <torch/custom_class.h>
 
+#include "kernels.h"
+
 namespace mempo {
 
 namespace {
 
-at::Tensor rms_norm(const at::Tensor& x, const Parameter& weight, double eps) {
-  const at::Tensor wide = x.to(at::kFloat);
-  const at::Tensor scale = wide.square().mean(-1, /*keepdim=*/true).add(eps).rsqrt();
-  return wide.mul(scale).to(x.scalar_type()).mul(weight.weight);
-}
-
 at::Tensor project(const at::Tensor& x, const Parameter* weight, const Parameter* bias) {
   return at::linear(x, weight->weight, bias != nullptr ? bias->weight : at::Tensor());
-}
-
-// Rotary position embedding on the last dimension; x [T, heads, d], cos and sin [T, 1, d].
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  const auto halves = x.chunk(2, -1);
-  return x.mul(cos).add(at::cat({halves[1].neg(), halves[0]}, -1).mul(sin));
 }
 
 }  // namespace
@@ -38,12 +28,14 @@ struct LayerRun : torch::CustomClassHolder {
 
   at::Tensor operator()(const at::Tensor& input) const {
     const Layer& layer = model->layers[index];
-    const at::Tensor middle = input + attention_block(layer, rms_norm(input, *layer.input_norm, eps()));
-    return middle + mlp_block(layer, rms_norm(middle, *layer.post_norm, eps()));
+    const at::Tensor middle = input + attention_block(layer, norm(input, layer.input_norm));
+    return middle + mlp_block(layer, norm(middle, layer.post_norm));
   }
 
  private:
-  double eps() const { return model->config.rms_norm_eps; }
+  at::Tensor norm(const at::Tensor& x, const Parameter* weight) const {
+    return kernels::rms_norm(x, weight->weight, model->config.rms_norm_eps);
+  }
 
   at::Tensor attention_block(const Layer& layer, const at::Tensor& x) const {
     const auto& c = model->config;
@@ -53,16 +45,15 @@ struct LayerRun : torch::CustomClassHolder {
     at::Tensor k = qkv[1].view({tokens, c.kv_heads, c.head_dim});
     const at::Tensor v = qkv[2].view({tokens, c.kv_heads, c.head_dim});
     if (layer.q_norm != nullptr) {
-      q = rms_norm(q, *layer.q_norm, eps());
-      k = rms_norm(k, *layer.k_norm, eps());
+      q = norm(q, layer.q_norm);
+      k = norm(k, layer.k_norm);
     }
-    const at::Tensor mixed = attention->attend(index, rotate(q, cos, sin), rotate(k, cos, sin), v);
+    const at::Tensor mixed = attention->attend(index, kernels::rotate(q, cos, sin), kernels::rotate(k, cos, sin), v);
     return project(mixed, layer.output, layer.output_bias);
   }
 
   at::Tensor mlp_block(const Layer& layer, const at::Tensor& x) const {
-    const auto gate_up = project(x, layer.gate_up, layer.gate_up_bias).chunk(2, -1);
-    return project(at::silu(gate_up[0]).mul(gate_up[1]), layer.down, layer.down_bias);
+    return project(kernels::swiglu(project(x, layer.gate_up, layer.gate_up_bias)), layer.down, layer.down_bias);
   }
 };
 
@@ -129,12 +120,16 @@ PackedBatch Transformer::pack(int64_t rows, const int64_t* offsets, const int32_
   require(rows > 0, "a batch needs at least one row");
   PackedBatch batch;
   batch.offsets.assign(offsets, offsets + rows + 1);
+  require(offsets[0] == 0, "the first offset is not 0");
+  for (int64_t r = 0; r < rows; ++r) {
+    require(offsets[r] != offsets[r + 1], "row " + std::to_string(r) + " is empty");
+    require(offsets[r] < offsets[r + 1], "the offsets of row " + std::to_string(r) + " descend");
+  }
   const int64_t tokens = batch.offsets.back();
   at::Tensor positions = at::empty({tokens}, at::kLong), wide = at::empty({tokens}, at::kLong);
   int64_t* position = positions.mutable_data_ptr<int64_t>();
   int64_t* id = wide.mutable_data_ptr<int64_t>();
   for (int64_t r = 0; r < rows; ++r) {
-    require(batch.offsets[r] < batch.offsets[r + 1], "row " + std::to_string(r) + " is empty");
     for (int64_t t = batch.offsets[r]; t < batch.offsets[r + 1]; ++t) {
       require(ids[t] >= 0 && ids[t] < config.vocab, "token id " + std::to_string(ids[t]) + " is outside the vocabulary of " + std::to_string(config.vocab));
       id[t] = ids[t];
@@ -153,36 +148,66 @@ at::Tensor Transformer::embed(const PackedBatch& batch) const {
 at::Tensor Transformer::hidden_states(const at::Tensor& embedded, const PackedBatch& batch,
                                       const std::shared_ptr<Attention>& attention) const {
   const at::Tensor angles = batch.positions.to(at::kFloat).unsqueeze(1).mul(inverse_frequencies_);
-  const at::Tensor both = at::cat({angles, angles}, -1).unsqueeze(1);
-  const at::Tensor cos = both.cos().to(dtype), sin = both.sin().to(dtype);
+  const at::Tensor cos = angles.cos().to(dtype), sin = angles.sin().to(dtype);
   const bool checkpoint = config.activation_checkpointing && at::GradMode::is_enabled();
   at::Tensor x = embedded;
   for (int64_t n = 0; n < config.layers; ++n) {
     const auto run = c10::make_intrusive<LayerRun>(this, n, cos, sin, attention);
     x = checkpoint ? CheckpointedLayer::apply(x, run) : (*run)(x);
   }
-  return rms_norm(x, *final_norm, config.rms_norm_eps);
+  return kernels::rms_norm(x, final_norm->weight, config.rms_norm_eps);
 }
 
 }  // namespace mempo
 
+namespace {
+
+void check_config(const mempo_model_config& c) {
+  using mempo::require;
+  const std::pair<const char*, int64_t> sizes[] = {{"vocab", c.vocab}, {"hidden", c.hidden}, {"intermediate", c.intermediate},
+                                                   {"layers", c.layers}, {"heads", c.heads}, {"kv_heads", c.kv_heads}};
+  for (const auto& [name, value] : sizes) require(value > 0, std::string(name) + " is " + std::to_string(value) + ", must be above 0");
+  require(c.heads % c.kv_heads == 0, "heads must be a multiple of kv_heads");
+  require(c.head_dim > 0 && c.head_dim % 2 == 0, "head_dim is " + std::to_string(c.head_dim) + ", must be even and above 0");
+  require(c.rms_norm_eps >= 0, "rms_norm_eps must not be negative");
+  require(c.inverse_frequencies != nullptr, "inverse_frequencies are missing");
+  require(c.compute_dtype == MEMPO_FLOAT32 || c.compute_dtype == MEMPO_BFLOAT16, "unknown compute_dtype");
+}
+
+void check_count(const mempo_model& model, const std::string& name, int64_t count) {
+  const int64_t wanted = model.weights.numel(name);
+  mempo::require(count == wanted, name + ": " + std::to_string(count) + " elements given, " + std::to_string(wanted) + " expected");
+}
+
+at::Device device_named(const char* name) {
+  const std::string text = name == nullptr ? "" : name;
+  mempo::require(text == "cpu" || text.rfind("cuda", 0) == 0, "unknown device '" + text + "'");
+  return at::Device(text);
+}
+
+}  // namespace
+
 int mempo_model_new(const mempo_model_config* config, const char* device, mempo_model** out, mempo_error* error) {
   return mempo::guarded(error, [&] {
-    mempo::require(config->heads % config->kv_heads == 0, "heads must be a multiple of kv_heads");
-    *out = new mempo_model(*config, at::Device(device));
+    mempo::present(config);
+    check_config(*config);
+    *out = new mempo_model(*config, device_named(device));
   });
 }
 
 void mempo_model_free(mempo_model* model) { delete model; }
 
 int mempo_model_set_weight(mempo_model* model, const char* name, const void* tensor, mempo_error* error) {
-  return mempo::guarded(error, [&] { model->weights.set(name, *static_cast<const at::Tensor*>(tensor)); });
+  return mempo::guarded(error, [&] {
+    const auto& value = *static_cast<const at::Tensor*>(mempo::present(tensor));
+    mempo::present(model)->weights.set(mempo::present(name), value);
+  });
 }
 
 int mempo_model_read(mempo_model* model, mempo_kind kind, const char* name, float* out, int64_t count,
                      mempo_error* error) {
   return mempo::guarded(error, [&] {
-    mempo::require(count == model->weights.numel(name), std::string(name) + ": wrong number of elements");
+    check_count(*mempo::present(model), mempo::present(name), count);
     at::Tensor target = at::from_blob(out, {count}, at::kFloat);
     const at::Tensor source = model->weights.view(kind, name);
     source.defined() ? target.copy_(source.reshape({count})) : target.zero_();
@@ -192,7 +217,7 @@ int mempo_model_read(mempo_model* model, mempo_kind kind, const char* name, floa
 int mempo_model_write(mempo_model* model, mempo_kind kind, const char* name, const float* data, int64_t count,
                       mempo_error* error) {
   return mempo::guarded(error, [&] {
-    mempo::require(count == model->weights.numel(name), std::string(name) + ": wrong number of elements");
+    check_count(*mempo::present(model), mempo::present(name), count);
     const at::Tensor source = at::from_blob(const_cast<float*>(data), {count}, at::kFloat);
     if (kind == MEMPO_MASTER) return model->weights.write_master(name, source);
     at::Tensor target = model->weights.make(kind, name);

@@ -70,6 +70,7 @@ int64_t Weights::numel(const std::string& name) const { return c10::multiply_int
 
 void Weights::set(const std::string& name, const at::Tensor& value) {
   const Slice& s = slice(name);
+  require(value.defined(), name + ": the tensor given holds nothing");
   require(value.sizes() == at::IntArrayRef(s.shape),
           name + ": shape " + shape_text(value.sizes()) + " given, " + shape_text(s.shape) + " expected");
   at::NoGradGuard no_grad;

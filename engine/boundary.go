@@ -49,7 +49,12 @@ func cBool(b bool) C.int {
 }
 
 // first is the address of a slice's data, nil for an empty one.
-func first[T any](s []T) *T { return unsafe.SliceData(s) }
+func first[T any](s []T) *T {
+	if len(s) == 0 {
+		return nil
+	}
+	return &s[0]
+}
 
 func cFloats(s []float32) *C.float { return (*C.float)(first(s)) }
 

@@ -7,6 +7,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/mempo-train/mempo-train/model"
@@ -26,7 +27,7 @@ func TestMain(m *testing.M) {
 		where = "cpu"
 	}
 	var err error
-	if device, err = Start(where, 1); err != nil {
+	if device, err = Start(where, threads()); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(3)
 	}
@@ -326,4 +327,13 @@ func nextLogits(t *testing.T, name string, prompt []int32) []float32 {
 		logits = append(logits, s.LogProbs[0])
 	}
 	return logits
+}
+
+// threads is 1 for tests: the tiny models gain nothing from more, and lose much on a busy machine.
+func threads() int {
+	n, err := strconv.Atoi(os.Getenv("MEMPO_TEST_THREADS"))
+	if err != nil {
+		return 1
+	}
+	return n
 }
