@@ -137,6 +137,27 @@ func TestToolFailuresFailAlone(t *testing.T) {
 	}
 }
 
+// Whoever watches sees the end of every trajectory once, however the last one ends.
+func TestProgressEndsWithTheLastTrajectory(t *testing.T) {
+	for _, schedule := range []Schedule{Fixed, Eager} {
+		o := toyOptions(3)
+		o.Schedule = schedule
+		ends := 0
+		o.Progress = func(p Progress) {
+			if p.Ended == p.Total {
+				ends++
+			}
+		}
+		drawn := questions(2)
+		run(t, newFakePolicy(t, o, drawn, twoTurns), o, drawn, searchTools(func(context.Context, string) ([]retrieval.Passage, error) {
+			return nil, errors.New("no such service")
+		}))
+		if ends != 1 {
+			t.Errorf("%s: the end was shown %d times", schedule, ends)
+		}
+	}
+}
+
 func TestMemoryShortage(t *testing.T) {
 	for _, c := range []struct {
 		name   string

@@ -112,7 +112,7 @@ type Options struct {
 	TrajectoryDeadline, StepDeadline time.Duration
 	// OnEnd sees each trajectory as soon as it ends. It runs between two forward passes and must be quick.
 	OnEnd func(*Group, *Trajectory)
-	// Progress is called after each forward pass and must be quick.
+	// Progress is called after each forward pass, and when trajectories ended without one. It must be quick.
 	Progress func(Progress)
 }
 

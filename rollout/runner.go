@@ -139,15 +139,13 @@ func (r *runner) loop(ctx context.Context) error {
 		if err := r.collect(ctx); err != nil {
 			return err
 		}
-		shares := r.assemble()
-		if len(shares) == 0 {
-			continue
+		if shares := r.assemble(); len(shares) > 0 {
+			r.pass++
+			if err := r.forward(ctx, shares); err != nil {
+				return err
+			}
 		}
-		r.pass++
-		if err := r.forward(ctx, shares); err != nil {
-			return err
-		}
-		r.report()
+		r.report() // without a forward pass too: a failure may have ended the last trajectory
 	}
 	return nil
 }
