@@ -16,7 +16,7 @@ func conversation() *rollout.Trajectory {
 		Turns: []rollout.Turn{
 			{Tokens: rollout.Span{Start: 0, End: 4}, HasMemory: true, Memory: rollout.Span{Start: 0, End: 2}, MemoryIDs: []int32{80, 10}},
 			{Tokens: rollout.Span{Start: 6, End: 11}, HasMemory: true, Memory: rollout.Span{Start: 6, End: 9}, MemoryIDs: []int32{80, 20, 70}}, // its last token was cut
-			{Tokens: rollout.Span{Start: 12, End: 15}, HasMemory: true, Memory: rollout.Span{Start: 12, End: 14}, MemoryIDs: []int32{80, 30}},
+			{Tokens: rollout.Span{Start: 12, End: 15}, HasMemory: true, Memory: rollout.Span{Start: 13, End: 15}, MemoryIDs: []int32{30, 31}},  // behind something else
 		},
 	}
 }
@@ -29,7 +29,7 @@ func TestMemoryPairsHoldTheTwoContexts(t *testing.T) {
 	}{
 		// The full context ends before the turn, its prefill included.
 		{1, []int32{1, 2, 3, 80, 10, 11, 12, 90, 91}, []int32{1, 2, 3, 80, 20, 70}},
-		{2, []int32{1, 2, 3, 80, 10, 11, 12, 90, 91, 80, 20, 21, 22, 23, 92}, []int32{1, 2, 3, 80, 30}},
+		{2, []int32{1, 2, 3, 80, 10, 11, 12, 90, 91, 80, 20, 21, 22, 23, 92}, []int32{1, 2, 3, 30, 31}},
 	}
 	if len(pairs) != len(want) {
 		t.Fatalf("%d pairs, want %d: the first turn has none", len(pairs), len(want))
@@ -61,7 +61,7 @@ func TestMemoryPairsOfTurnsWithMemoryOnly(t *testing.T) {
 	if len(pairs) != 1 || pairs[0].Turn != 2 {
 		t.Fatalf("pairs %+v, want one of the third turn", pairs)
 	}
-	if got, want := pairs[0].Memory.IDs, []int32{1, 2, 3, 80, 30, 50}; !slices.Equal(got, want) {
+	if got, want := pairs[0].Memory.IDs, []int32{1, 2, 3, 30, 31, 50}; !slices.Equal(got, want) {
 		t.Errorf("without a prefix the row is %v, want %v", got, want)
 	}
 	trajectory.Turns = trajectory.Turns[:1]

@@ -264,6 +264,10 @@ func TestATruncatedScoreIsTakenAway(t *testing.T) {
 		if err != nil || outcome.Score != want || outcome.EM != 1 || outcome.FormatOK {
 			t.Errorf("%s: %+v, %v; want the score %v", truncated, outcome, err, want)
 		}
+		outcome, err = trainer.grade(&rollout.Group{Question: question("a")}, &rollout.Trajectory{Stop: rollout.FailedDeadline, Answer: &answer})
+		if err != nil || outcome.Score != 0 || outcome.EM != 0 || outcome.Objectives != nil {
+			t.Errorf("a failed trajectory is graded: %+v, %v", outcome, err)
+		}
 	}
 }
 

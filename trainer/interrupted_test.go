@@ -43,16 +43,19 @@ func TestANonfiniteGradientIsSkippedAndCounted(t *testing.T) {
 func TestANonfiniteLossIsSkippedBeforeTheUpdate(t *testing.T) {
 	trainer, actor := newToyTrainer(t, toyOptions(4), mixed)
 	reference := trainer.reference.(*toyScorer)
-	reference.weights['t'*width] = float32(math.NaN())
-	m := step(t, trainer, actor, "a").Metrics
-	if len(actor.gradients) != 0 || actor.drops != 1 || actor.updates != 0 {
-		t.Errorf("%d updates tried, %d gradients dropped", len(actor.gradients), actor.drops)
-	}
-	if trainer.Counters != (Counters{NonfiniteSteps: 1, NonfiniteInARow: 1}) || m[metrics.TrainNonfiniteSteps] != 1 {
-		t.Errorf("counters %+v, metric %v", trainer.Counters, m[metrics.TrainNonfiniteSteps])
-	}
-	if loss := m[metrics.LossTotal]; !math.IsNaN(loss) || !math.IsNaN(m[metrics.LossGradNorm]) {
-		t.Errorf("the loss is %v, it was not finite", loss)
+	for k, weight := range []float64{math.NaN(), math.Inf(1), math.Inf(-1)} {
+		reference.weights['t'*width] = float32(weight)
+		m := step(t, trainer, actor, "a").Metrics
+		if len(actor.gradients) != 0 || actor.drops != k+1 || actor.updates != 0 {
+			t.Errorf("%v: %d updates tried, %d gradients dropped", weight, len(actor.gradients), actor.drops)
+		}
+		if want := int64(k) + 1; trainer.Counters.NonfiniteSteps != want || trainer.Counters.OptimizerSteps != 0 || m[metrics.TrainNonfiniteSteps] != float64(want) {
+			t.Errorf("%v: counters %+v, metric %v", weight, trainer.Counters, m[metrics.TrainNonfiniteSteps])
+		}
+		if loss := m[metrics.LossTotal]; !math.IsNaN(loss) && !math.IsInf(loss, 0) || !math.IsNaN(m[metrics.LossGradNorm]) {
+			t.Errorf("%v: the loss is %v, it was not finite", weight, loss)
+		}
+		trainer.Counters.NonfiniteInARow = 0
 	}
 	actor.onDrop = errors.New("device lost")
 	if _, err := trainer.Step(context.Background(), 1, drawn("a")); !errors.Is(err, actor.onDrop) {
@@ -285,15 +288,15 @@ func TestAWatcherSeesEveryStage(t *testing.T) {
 	actor := newToyActor(t, mixed)
 	actor.expect(o, []string{"a"}, 1, 1)
 	var seen []string
-	ended, em := 0, 0.0
+	ended, failed, em := 0, 0, 0.0
 	watch := Watch{
 		Stage: func(name string, total int) (func(int), func()) {
 			added := 0
 			return func(n int) { added += n }, func() { seen = append(seen, fmt.Sprintf("%s %d/%d", name, added, total)) }
 		},
 		Rollout: func(p rollout.Progress, tally Tally) {
-			ended, em = tally.Ended, tally.EMSum
-			if tally.Ended != p.Ended || tally.Failed != 0 {
+			ended, failed, em = tally.Ended, tally.Failed, tally.EMSum
+			if tally.Ended != p.Ended {
 				t.Errorf("%d trajectories have ended, the tally says %+v", p.Ended, tally)
 			}
 		},
@@ -306,15 +309,20 @@ func TestAWatcherSeesEveryStage(t *testing.T) {
 	if want := []string{"memory_score 6/6", "old_log_prob 4/4", "ref_log_prob 4/4", "update 8/8"}; !slices.Equal(seen, want) {
 		t.Errorf("stages %q, want %q", seen, want)
 	}
-	if ended != 4 || em != 2 {
-		t.Errorf("the last tally: %d ended, EM %v", ended, em)
+	if ended != 4 || em != 2 || failed != 0 {
+		t.Errorf("the last tally: %d ended, %d failed, EM %v", ended, failed, em)
+	}
+	trainer.Tools.Search = failFor("x")
+	step(t, trainer, actor, "a")
+	if ended != 4 || em != 1 || failed != 2 {
+		t.Errorf("the last tally: %d ended, %d failed, EM %v", ended, failed, em)
 	}
 	seen = nil
 	actor.onForward = func(call int) error { return errors.New("device lost") }
 	if _, err := trainer.Step(context.Background(), 1, drawn("a")); err == nil {
 		t.Error("no error")
 	}
-	if last := seen[len(seen)-1]; last != "update 0/8" {
+	if last := seen[len(seen)-1]; last != "update 0/4" { // of the two that do not fail, in two epochs
 		t.Errorf("the last stage ended as %q", last)
 	}
 }

@@ -77,7 +77,7 @@ func (r *Run) Loop(ctx context.Context, stop <-chan struct{}) error {
 		if err := r.step(ctx); err != nil {
 			return err
 		}
-		if r.done%r.CheckpointEvery == 0 && r.done > r.saved {
+		if r.done%r.CheckpointEvery == 0 {
 			if err := r.checkpoint(); err != nil {
 				return err
 			}

@@ -42,7 +42,7 @@ type job struct {
 func newJob(t *testing.T, dir string, o Options, s script, change func(*job)) *job {
 	t.Helper()
 	j := &job{actor: newToyActor(t, s), stop: make(chan struct{}), onLine: func(string) {}}
-	j.actor.expect(o, []string{"a", "b", "c", "d"}, 24, 2)
+	j.actor.expect(o, []string{"a", "b", "c", "d"}, 24, 5)
 	trainer, err := New(j.actor, j.actor.frozen(0.1), o, Watch{})
 	if err != nil {
 		t.Fatal(err)
@@ -161,6 +161,27 @@ func TestTheSeedDrivesTheOrderOfQuestions(t *testing.T) {
 	}
 	if other := order(43); slices.Equal(first, other) {
 		t.Errorf("two seeds give the order %q", other)
+	}
+}
+
+// A question that is drawn twice in a step is two groups, which write different things.
+func TestAQuestionDrawnTwiceIsTwoGroups(t *testing.T) {
+	t.Parallel()
+	j := newJob(t, t.TempDir(), toyOptions(3), mixed, func(j *job) { j.QuestionsPerStep, j.Steps = 5, 1 }).mustLoop(t)
+	data, err := os.ReadFile(j.Dir.TrajectoriesPath(1))
+	if err != nil {
+		t.Fatal(err)
+	}
+	draws := map[int]string{}
+	for line := range bytes.Lines(data) {
+		var record rollout.Record
+		if err := json.Unmarshal(line, &record); err != nil {
+			t.Fatal(err)
+		}
+		draws[record.Draw] = record.QuestionID
+	}
+	if got := fmt.Sprint("1 [", draws[0], " ", draws[1], " ", draws[2], " ", draws[3], " ", draws[4], "]"); len(draws) != 5 || got != j.questions()[0] {
+		t.Errorf("groups of %v, drawn were %q", draws, j.questions())
 	}
 }
 
@@ -458,14 +479,12 @@ func TestOneNonfiniteGradientInARun(t *testing.T) {
 	if _, values := series(t, dir, metrics.TrainOptimizerSteps); !slices.Equal(values, []float64{1, 2, 2, 3, 4}) {
 		t.Errorf("optimiser steps count %v", values)
 	}
-	var warned []string
-	for _, line := range j.lines {
-		if strings.Contains(line, "not finite") {
-			warned = append(warned, line)
-		}
-	}
-	if len(warned) != 1 || !strings.Contains(warned[0], j.Dir.TrajectoriesPath(3)) {
+	if warned := j.warnings(); len(warned) != 1 || !strings.Contains(warned[0], j.Dir.TrajectoriesPath(3)) {
 		t.Errorf("warnings %q, want one that names the batch of step 3", warned)
+	}
+	resumed := newJob(t, dir, toyOptions(3), mixed, func(j *job) { j.Steps = 6 }).mustLoop(t)
+	if warned := resumed.warnings(); len(warned) != 0 || resumed.Counters.NonfiniteSteps != 1 {
+		t.Errorf("resumed, it warns again: %q", warned)
 	}
 }
 

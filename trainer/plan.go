@@ -47,7 +47,7 @@ func (t *Trainer) plan(step int, graded []Graded, advantages []GroupAdvantages) 
 					row.sampled = append(row.sampled, trajectory.LogProbs[k])
 				}
 			}
-			if len(row.positions) > 0 && !trajectory.Stop.Failed() {
+			if len(row.positions) > 0 { // none in a failed trajectory
 				byQuestion[g] = append(byQuestion[g], len(plan.rows))
 				plan.rows = append(plan.rows, row)
 			}

@@ -387,24 +387,28 @@ func TestTheFirstUpdateHasRatioOne(t *testing.T) {
 }
 
 func TestOldLogProbsOfTheRollout(t *testing.T) {
-	const noise = 0.125
-	for fromRollout, want := range map[bool]float32{true: noise, false: 0} {
+	noise := func(id int32) float32 { return 0.125 * float32(2*(id%2)-1) } // up and down
+	for _, fromRollout := range []bool{true, false} {
 		o := toyOptions(2)
 		o.Update.RolloutOldLogProbs = fromRollout
 		trainer, actor := newToyTrainer(t, o, mixed)
 		exact := actor.frozen(0)
-		actor.logProb = func(ids []int32) float32 { return exact.last(ids) + noise }
+		actor.logProb = func(ids []int32) float32 { return exact.last(ids) + noise(ids[len(ids)-1]) }
 		m := step(t, trainer, actor, "a").Metrics
 		for _, row := range actor.rows() {
 			logProbs := exact.logProbs(row.IDs)
 			for k, position := range row.Positions {
-				if row.OldLogProbs[k] != logProbs[position]+want {
-					t.Fatalf("rollout %v: old is %v, want %v", fromRollout, row.OldLogProbs[k], logProbs[position]+want)
+				want := logProbs[position]
+				if fromRollout {
+					want += noise(row.IDs[position])
+				}
+				if row.OldLogProbs[k] != want {
+					t.Fatalf("rollout %v: old is %v, want %v", fromRollout, row.OldLogProbs[k], want)
 				}
 			}
 		}
-		if !near(m[metrics.LossRolloutDifference], noise) {
-			t.Errorf("difference of sampler and trainer %v, want %v", m[metrics.LossRolloutDifference], noise)
+		if !near(m[metrics.LossRolloutDifference], 0.125) {
+			t.Errorf("difference of sampler and trainer %v, want 0.125", m[metrics.LossRolloutDifference])
 		}
 	}
 }
@@ -444,7 +448,7 @@ func TestMinibatchesHoldWholeQuestionsInSeededOrder(t *testing.T) {
 		}
 		return text.String()
 	}
-	seen := map[string]bool{}
+	seen, moved := map[string]bool{}, false
 	for seed := range uint64(6) {
 		first := order(seed, 1)
 		if again := order(seed, 1); again != first {
@@ -456,10 +460,39 @@ func TestMinibatchesHoldWholeQuestionsInSeededOrder(t *testing.T) {
 			}
 			seen[epoch] = true
 		}
-		seen[order(seed, 2)[:4]] = true
+		second := order(seed, 2)[:4]
+		seen[second] = true
+		moved = moved || second != first[:4]
 	}
-	if len(seen) < 8 {
-		t.Errorf("only %d orders of 18 differ", len(seen))
+	if len(seen) < 8 || !moved {
+		t.Errorf("only %d orders of 18 differ, from step to step %v", len(seen), moved)
+	}
+}
+
+// The loss of a step is the mean of its mini-batches, whatever their size.
+func TestTheLossOfAStepIsTheMeanOfItsMinibatches(t *testing.T) {
+	o := toyOptions(3)
+	o.Update.QuestionsPerMinibatch, o.Update.MicroBatchTokens, o.Update.LearningRate = 1, 100000, func(int) float64 { return 0 }
+	trainer, actor := newToyTrainer(t, o, uneven)
+	m := step(t, trainer, actor, "a", "c", "d").Metrics
+	if len(actor.micro) != 3 {
+		t.Fatalf("%d micro-batches, want 3", len(actor.micro))
+	}
+	policy, kl, norms := 0.0, 0.0, 0.0
+	for k, micro := range actor.micro {
+		for _, row := range micro {
+			for n := range row.Positions { // the ratio is 1
+				d := float64(row.RefLogProbs[n]) - float64(row.OldLogProbs[n])
+				policy -= float64(row.Weights[n]) * float64(row.Advantages[n]) / 3
+				kl += float64(row.Weights[n]) * 0.1 * (math.Exp(d) - d - 1) / 3
+			}
+		}
+		norms += norm(actor.gradients[k]) / 3
+	}
+	for name, want := range map[string]float64{metrics.LossPolicy: policy, metrics.LossKL: kl, metrics.LossTotal: policy + kl, metrics.LossGradNorm: norms} {
+		if math.Abs(m[name]-want) > 1e-6 || want == 0 {
+			t.Errorf("%s is %v, want %v", name, m[name], want)
+		}
 	}
 }
 
