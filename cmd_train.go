@@ -113,7 +113,7 @@ func (j *job) train(ctx context.Context, stop <-chan struct{}) (err error) {
 		Model: j.config.Model.Path, ModelHash: source.ModelHash(),
 		TokenizerHash: j.texts.tokenizer.Hash(), DataHash: j.data.Hash,
 	}
-	newest, err := j.newest(identity)
+	newest, err := newestCheckpoint(j.config.Run, identity)
 	if err != nil {
 		return err
 	}
@@ -161,15 +161,15 @@ func (j *job) announce() {
 	}
 }
 
-// newest finds the checkpoint to go on from, "" for a run from the start, and checks before
-// anything is loaded that it belongs to this run.
-func (j *job) newest(identity checkpoint.Identity) (string, error) {
-	path, err := checkpoint.Latest(j.folder.Path())
+// newestCheckpoint finds the checkpoint of a run to go on from, "" for a run from the start, and
+// checks before anything is loaded that it belongs to this run.
+func newestCheckpoint(run config.Run, identity checkpoint.Identity) (string, error) {
+	path, err := checkpoint.Latest(run.Dir)
 	if err != nil || path == "" {
 		return "", err
 	}
-	if j.config.Run.Resume == "never" {
-		return "", fault.Usage(fmt.Errorf("run.dir %s holds a run already and run.resume is \"never\"; choose another folder, or \"auto\" to go on", j.folder.Path()))
+	if run.Resume == "never" {
+		return "", fault.Usage(fmt.Errorf("run.dir %s holds a run already and run.resume is \"never\"; choose another folder, or \"auto\" to go on", run.Dir))
 	}
 	record, err := checkpoint.ReadRecord(path)
 	if err != nil {

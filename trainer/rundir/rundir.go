@@ -13,6 +13,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -67,6 +68,27 @@ func acquire(path string, lock *os.File) error {
 		return notWritable(path, err)
 	}
 	return nil
+}
+
+// Holder names the process that writes a run folder; "" if none does, or if there is no run. It
+// changes nothing.
+func Holder(path string) (string, error) {
+	lock, err := os.Open(filepath.Join(path, "lock"))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fault.Environment(fmt.Errorf("run folder %s cannot be read: %w", path, durable.Bare(err)))
+	}
+	defer lock.Close()
+	err = unix.Flock(int(lock.Fd()), unix.LOCK_SH|unix.LOCK_NB) // given up with the file
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return holder(lock), nil
+	}
+	if err != nil {
+		return "", fault.Environment(fmt.Errorf("the lock of run folder %s cannot be read: %w", path, err))
+	}
+	return "", nil
 }
 
 // holder names the process that holds the lock, as far as it has said so.

@@ -103,6 +103,32 @@ func TestCloseGivesTheFolderUp(t *testing.T) {
 	}
 }
 
+func TestHolderTellsWhoWritesAndChangesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "a")
+	free := func(when string) {
+		t.Helper()
+		if who, err := Holder(path); who != "" || err != nil {
+			t.Errorf("%s: held by %q, %v", when, who, err)
+		}
+	}
+	free("without a folder")
+	if _, err := os.Stat(path); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("the folder was made: %v", err)
+	}
+	dir, err := Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if who, err := Holder(path); who != fmt.Sprintf("process %d", os.Getpid()) || err != nil {
+		t.Errorf("while open: held by %q, %v", who, err)
+	}
+	if err := dir.Close(); err != nil {
+		t.Fatal(err)
+	}
+	free("after closing")
+	open(t, path) // a look leaves the folder free for a run
+}
+
 func TestAFolderThatCannotBeWritten(t *testing.T) {
 	parent := t.TempDir()
 	file := filepath.Join(parent, "file")

@@ -1,0 +1,242 @@
+package main
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/mempo-train/mempo-train/config"
+	"github.com/mempo-train/mempo-train/internal/durable"
+	"github.com/mempo-train/mempo-train/internal/fault"
+	"github.com/mempo-train/mempo-train/model"
+	"github.com/mempo-train/mempo-train/trainer/checkpoint"
+	"github.com/mempo-train/mempo-train/trainer/rundir"
+)
+
+// showModel opens the device, but loads no weights onto it.
+func (p *plan) showModel() {
+	p.heading("model")
+	architecture, err := model.LoadArchitecture(p.config.Model.Path)
+	if err != nil {
+		p.problem(fault.Usage(err))
+		return
+	}
+	a := architecture
+	p.line("%s: %s, %d layers, hidden size %d, %d heads (%d for keys and values), %d ids, context of %d tokens",
+		p.config.Model.Path, a.Name, a.Layers, a.HiddenSize, a.Heads, a.KVHeads, a.VocabSize, a.MaxPositions)
+	p.line("%d parameters, stored as %s", parameterCount(a), a.DType)
+	engine, err := startEngine(p.config.Model.Device, p.config.Model.Threads)
+	if err != nil {
+		p.problem(err)
+		return
+	}
+	defer engine.Close()
+	threads := p.config.Model.Threads
+	if threads == 0 {
+		threads = runtime.NumCPU()
+	}
+	l := p.load(engine.Device())
+	p.line("computed as %s on %s, CPU threads: %d", computeDType(p.config, engine.Device()), engine.Device(), threads)
+	if p.longestPrompt == 0 {
+		return // without prompts nothing is known of a step's size
+	}
+	usage, err := engine.MemoryUsage()
+	if err != nil {
+		p.problem(err)
+		return
+	}
+	p.showMemory(planMemory(a, l), usage.Current, !l.onGPU)
+}
+
+// load is what a step of the config asks of a device.
+func (p *plan) load(device string) load {
+	c := p.config
+	onGPU := device != "cpu"
+	l := load{
+		rows: c.Rollout.QuestionsPerStep * c.Rollout.GroupSize, promptTokens: p.longestPrompt, elementBytes: 4,
+		onGPU: onGPU, withReference: c.Loss.KLCoef != 0, recomputeInLayers: c.Model.ActivationCheckpointing,
+	}
+	if computeDType(c, device) == "bfloat16" {
+		l.elementBytes = 2
+	}
+	if c.Rollout.MaxRows > 0 {
+		l.rows = min(l.rows, c.Rollout.MaxRows)
+	}
+	if p.texts != nil {
+		l.trajectoryTokens = min(p.longestPrompt+p.longestResponse(), p.texts.rules.ContextLength)
+	}
+	minibatch := c.Optimizer.QuestionsPerMinibatch * c.Rollout.GroupSize * l.trajectoryTokens
+	l.microBatchTokens = min(max(c.Optimizer.MicroBatchTokens, l.trajectoryTokens), minibatch)
+	l.severalBatches = l.microBatchTokens < minibatch
+	return l
+}
+
+// longestResponse is what the limits leave to a trajectory behind its prompt.
+func (p *plan) longestResponse() int {
+	rules := p.texts.rules
+	turn := len(rules.Vocabulary.EncodePlain(rules.Prefill)) + rules.MaxTurnTokens + rules.ToolResultTokens + len(rules.Format.Observation(nil, false))
+	return min(rules.MaxResponseTokens, rules.MaxTurns*turn)
+}
+
+func (p *plan) showMemory(m memoryPlan, current int64, ofProcess bool) {
+	p.heading("memory of the device, estimated")
+	if ofProcess {
+		m.always = append(m.always, memoryItem{"program, libraries and texts", current})
+	}
+	table := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
+	for _, part := range []struct {
+		when  string
+		items []memoryItem
+	}{{"always", m.always}, {"generation", m.generating}, {"update", m.updating}} {
+		for _, item := range part.items {
+			fmt.Fprintf(table, "%s\t%s\t%s\n", part.when, item.name, inBytes(item.bytes))
+		}
+	}
+	fmt.Fprintf(table, "peak\talways, and the larger of the other two\t%s\n", inBytes(m.peak()))
+	p.problem(table.Flush())
+	if free := availableMemory(); ofProcess && free > 0 {
+		p.line("free memory of this machine: %s", inBytes(free))
+		if m.peak() > free {
+			p.line("warning: the estimate exceeds it; less optimizer.micro_batch_tokens, rollout.max_response_tokens or rollout.max_rows, or model.activation_checkpointing, need less")
+		}
+	}
+}
+
+// availableMemory is the kernel's own estimate of the bytes that programs can still have; 0 where
+// it cannot be told.
+func availableMemory() int64 {
+	file, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	defer file.Close()
+	for scanner := bufio.NewScanner(file); scanner.Scan(); {
+		if text, found := strings.CutPrefix(scanner.Text(), "MemAvailable:"); found {
+			kibibytes, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(text, "kB")), 10, 64)
+			return kibibytes << 10
+		}
+	}
+	return 0
+}
+
+func (p *plan) showRunFolder() {
+	p.heading("run folder " + p.config.Run.Dir)
+	p.showState()
+	folder, free, err := writableFolder(p.config.Run.Dir)
+	if err != nil {
+		p.problem(fault.Environment(fmt.Errorf("run folder %s cannot be written: %w", p.config.Run.Dir, err)))
+		return
+	}
+	if p.checkpointBytes > 0 {
+		p.showDisk(folder, free)
+	}
+}
+
+// showState tells where the run begins.
+func (p *plan) showState() {
+	who, err := rundir.Holder(p.config.Run.Dir)
+	p.problem(err)
+	if who != "" {
+		p.problem(fault.Usage(fmt.Errorf("run folder %s is in use by %s: one run at a time writes a folder", p.config.Run.Dir, who)))
+	}
+	source, err := checkpoint.ReadSource(p.config.Model.Path)
+	if err != nil {
+		p.problem(fault.Usage(err))
+		return
+	}
+	if p.texts == nil {
+		return
+	}
+	p.checkpointBytes = source.CheckpointBytes(p.texts.architecture.Parameters())
+	if p.data == nil {
+		return
+	}
+	newest, err := newestCheckpoint(p.config.Run, checkpoint.Identity{
+		Model: p.config.Model.Path, ModelHash: source.ModelHash(),
+		TokenizerHash: p.texts.tokenizer.Hash(), DataHash: p.data.Hash,
+	})
+	if err != nil {
+		p.problem(err)
+		return
+	}
+	if newest == "" {
+		p.line("a new run of %d steps", p.config.Run.Steps)
+		return
+	}
+	p.showResumed(newest)
+}
+
+func (p *plan) showResumed(path string) {
+	record, err := checkpoint.ReadRecord(path)
+	if err != nil {
+		p.problem(err)
+		return
+	}
+	p.line("goes on after step %d of %d from %s", record.Step, p.config.Run.Steps, path)
+	if record.Step >= int64(p.config.Run.Steps) {
+		p.line("all steps are trained already")
+	}
+	before, err := config.Parse(record.Config)
+	if err != nil {
+		p.line("the config of the checkpoint cannot be read, so changes since are not listed: %v", err)
+		return
+	}
+	for _, change := range config.Diff(before, p.config) {
+		p.line("changed since: %s", change)
+	}
+}
+
+// showDisk compares the free space with the checkpoints: those that are kept, and one more while
+// the newest is written and the oldest still there.
+func (p *plan) showDisk(folder string, free int64) {
+	saved, err := checkpoint.List(p.config.Run.Dir)
+	p.problem(err)
+	count := p.config.Checkpoint.Keep + 1
+	if best := p.config.Checkpoint.KeepBest; best != "" && (p.config.Eval.Every > 0 || !strings.HasPrefix(best, "eval/")) {
+		count++
+	}
+	needed := int64(max(1, count-len(saved))) * p.checkpointBytes
+	p.line("a checkpoint: %s; up to %d at a time, %d are there", inBytes(p.checkpointBytes), count, len(saved))
+	p.line("free disk space of %s: %s, for %s more", folder, inBytes(free), inBytes(needed))
+	if free < needed {
+		p.problem(fault.Environment(fmt.Errorf("%s has %s of free disk space, the checkpoints of the run need %s more (checkpoint.keep is %d)",
+			folder, inBytes(free), inBytes(needed), p.config.Checkpoint.Keep)))
+	}
+}
+
+// writableFolder finds the folder in which a path would be made, the path itself if it is there,
+// and its free bytes. A folder that cannot be written is an error.
+func writableFolder(path string) (folder string, free int64, err error) {
+	folder = path
+	for {
+		info, err := os.Stat(folder)
+		if errors.Is(err, fs.ErrNotExist) && filepath.Dir(folder) != folder {
+			folder = filepath.Dir(folder)
+			continue
+		}
+		if err == nil && !info.IsDir() {
+			err = unix.ENOTDIR
+		}
+		if err == nil {
+			err = unix.Access(folder, unix.W_OK|unix.X_OK)
+		}
+		if err != nil {
+			return folder, 0, durable.Bare(err)
+		}
+		break
+	}
+	var disk unix.Statfs_t
+	if err := unix.Statfs(folder, &disk); err != nil {
+		return folder, 0, err
+	}
+	return folder, int64(disk.Bavail) * disk.Bsize, nil
+}

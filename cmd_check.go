@@ -1,0 +1,255 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v2"
+	"go.uber.org/zap"
+
+	"github.com/mempo-train/mempo-train/config"
+	"github.com/mempo-train/mempo-train/dataset"
+	"github.com/mempo-train/mempo-train/internal/fault"
+)
+
+func (p *program) checkCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "check",
+		Usage:     "check a run and print what it will do; trains and writes nothing",
+		ArgsUsage: "RUN.toml",
+		Args:      true,
+		Description: `Prints the resolved settings, the prompts, the data, the tools, an estimate of the memory and the state of
+the run folder. Problems are listed at the end; the exit code is that of training with the same file.`,
+		Flags: []cli.Flag{setFlag()},
+		Action: func(c *cli.Context) error {
+			path, err := onlyFile(c)
+			if err != nil {
+				return err
+			}
+			return runCheck(c.Context, path, c.StringSlice("set"), p.out)
+		},
+	}
+}
+
+// onlyFile is the one argument of a command that reads a config.
+func onlyFile(c *cli.Context) (string, error) {
+	switch c.Args().Len() {
+	case 0:
+		return "", fault.Usage(fmt.Errorf("%s needs the TOML file of a run", c.Command.Name))
+	case 1:
+		return c.Args().First(), nil
+	}
+	return "", fault.Usage(fmt.Errorf("found %q behind the file %s; only --set key=value may stand there", c.Args().Get(1), c.Args().First()))
+}
+
+// runCheck prints the plan of a run to out and returns what would keep it from training, all of it
+// as far as it can be told.
+func runCheck(ctx context.Context, path string, sets []string, out io.Writer) error {
+	c, err := config.Load(path, sets)
+	if err != nil {
+		return fault.Usage(err)
+	}
+	p := &plan{out: out, config: c}
+	p.problem(fault.Usage(refuseWhatIsMissing(c)))
+	p.showSettings()
+	if p.texts, err = loadTexts(c); err != nil {
+		p.problem(err)
+	} else {
+		p.showTexts()
+		p.showData()
+	}
+	p.showTools(ctx)
+	p.showModel()
+	p.showRunFolder()
+	return p.verdict()
+}
+
+// plan is what check knows of a run.
+type plan struct {
+	out      io.Writer
+	config   *config.Config
+	problems []error
+
+	texts           *texts     // nil where they cannot be read
+	data            *questions // nil where they cannot be read
+	longestPrompt   int        // tokens
+	checkpointBytes int64      // 0 where it cannot be told
+}
+
+// problem notes an error once, wherever else it shows.
+func (p *plan) problem(err error) {
+	same := func(other error) bool { return other.Error() == err.Error() }
+	if err != nil && !slices.ContainsFunc(p.problems, same) {
+		p.problems = append(p.problems, err)
+	}
+}
+
+func (p *plan) heading(text string)               { fmt.Fprintf(p.out, "\n== %s ==\n", text) }
+func (p *plan) line(format string, values ...any) { fmt.Fprintf(p.out, format+"\n", values...) }
+
+// verdict is all problems as one error; those of config and data come first and decide the exit
+// code.
+func (p *plan) verdict() error {
+	p.heading("verdict")
+	if len(p.problems) == 0 {
+		p.line("nothing stands in the way of this run")
+		return nil
+	}
+	slices.SortStableFunc(p.problems, func(a, b error) int { return rank(a) - rank(b) })
+	for _, problem := range p.problems {
+		p.line("%v", problem)
+	}
+	return errors.Join(p.problems...)
+}
+
+// rank orders problems by what the user can do about them.
+func rank(err error) int {
+	return slices.Index([]int{fault.CodeUsage, fault.CodeEnvironment, fault.CodeOther}, fault.Code(err))
+}
+
+func (p *plan) showSettings() {
+	p.line("== settings ==")
+	p.problem(config.Write(p.out, p.config))
+	p.heading("step")
+	p.line("%s", strings.TrimSpace(p.config.Describe()))
+}
+
+func (p *plan) showTexts() {
+	p.heading("system prompt")
+	p.line("%s", p.texts.systemPrompt)
+	p.heading("texts")
+	t := p.texts.rules.Texts
+	for _, text := range [][2]string{
+		{"corrective", t.Correct},
+		{"refused_tool", t.Unavailable},
+		{"refused_url", t.Refused},
+		{"empty_query", t.Empty},
+		{"no_results", t.NoResults},
+		{"tool_error", t.ToolFailed},
+	} {
+		p.line("%s: %s", text[0], text[1])
+	}
+}
+
+// shownRows is the number of first questions that are shown of a set.
+const shownRows = 3
+
+func (p *plan) showData() {
+	data, err := loadQuestions(p.config, p.config.Data.Train, p.texts)
+	p.problem(err)
+	p.heading("data")
+	if data != nil {
+		p.data = data
+		p.showQuestions("training", data)
+	}
+	if len(p.config.Data.Eval) > 0 {
+		eval, err := loadQuestions(p.config, p.config.Data.Eval, p.texts)
+		p.problem(err)
+		if eval != nil {
+			p.showQuestions("evaluation", eval)
+		}
+	}
+	if data == nil || len(data.kept) == 0 {
+		return
+	}
+	p.problem(p.measurePrompts(data.kept))
+	prompt, err := p.texts.rules.Format.Prompt(data.kept[0].Text)
+	if err != nil {
+		p.problem(fault.Usage(err))
+		return
+	}
+	p.heading(fmt.Sprintf("first prompt, %d tokens", len(prompt)))
+	p.line("%s%s", p.texts.tokenizer.Decode(prompt), p.config.Rollout.Prefill)
+}
+
+func (p *plan) showQuestions(kind string, set *questions) {
+	p.line("%s: %d questions", kind, len(set.kept))
+	if len(set.dropped) > 0 {
+		p.line("%s", set.overLength())
+	}
+	for _, question := range set.kept[:min(shownRows, len(set.kept))] {
+		p.line("  %s: %s → %s", question.ID, question.Text, goldenAnswers(question))
+	}
+}
+
+// goldenAnswers writes the answers of each objective.
+func goldenAnswers(question dataset.Question) string {
+	var objectives []string
+	for _, answers := range question.Objectives {
+		objectives = append(objectives, strings.Join(answers, " | "))
+	}
+	return strings.Join(objectives, "; ")
+}
+
+func (p *plan) measurePrompts(kept []dataset.Question) error {
+	for _, question := range kept {
+		prompt, err := p.texts.rules.Format.Prompt(question.Text)
+		if err != nil {
+			return fault.Usage(err)
+		}
+		p.longestPrompt = max(p.longestPrompt, len(prompt))
+	}
+	p.line("longest prompt: %d tokens; the context has %d", p.longestPrompt, p.texts.rules.ContextLength)
+	draws := p.config.Run.Steps * p.config.Rollout.QuestionsPerStep
+	p.line("%d steps draw %d questions: %.1f passes", p.config.Run.Steps, draws, float64(draws)/float64(len(kept)))
+	return nil
+}
+
+func (p *plan) showTools(ctx context.Context) {
+	p.heading("tools")
+	if len(p.config.Tools.Enabled) == 0 {
+		p.line("none")
+		return
+	}
+	tools, err := loadTools(p.config, zap.NewNop())
+	if err != nil {
+		p.problem(err)
+		return
+	}
+	defer tools.close()
+	search := p.config.Tools.Search
+	switch {
+	case tools.Search == nil:
+	case search.Backend == "bm25":
+		p.line("search: %d passages of %s, the best %d", tools.passages, search.Corpus, search.TopK)
+	default:
+		p.reached("search", search.URL, tools.probe(ctx))
+	}
+	if tools.Access != nil {
+		p.reached("access", p.config.Tools.Access.URL, connects(ctx, p.config.Tools.Access.URL))
+	}
+}
+
+func (p *plan) reached(tool, address string, err error) {
+	p.problem(err)
+	state := "reachable"
+	if err != nil {
+		state = "not reachable"
+	}
+	p.line("%s: service at %s, %s", tool, address, state)
+}
+
+// connects tells whether something listens at an address. Which pages a service of pages has is not
+// known, so none is asked for.
+func connects(ctx context.Context, address string) error {
+	parsed, err := url.Parse(address)
+	if err != nil {
+		return fault.Usage(fmt.Errorf("tools.access.url: %w", err))
+	}
+	port := parsed.Port()
+	if port == "" {
+		port = parsed.Scheme // a name that stands for its port
+	}
+	connection, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", net.JoinHostPort(parsed.Hostname(), port))
+	if err != nil {
+		return fault.Environment(fmt.Errorf("access service %s: not reachable: %w", parsed.Redacted(), err))
+	}
+	return connection.Close()
+}
