@@ -50,6 +50,9 @@ func loadTexts(c *config.Config) (*texts, error) {
 	if t.systemPrompt, err = systemPrompt(c); err != nil {
 		return nil, fault.Usage(err)
 	}
+	if chat.ParseTurn(c.Rollout.Prefill).Action != chat.ActionNone {
+		return nil, fault.Usage(fmt.Errorf("rollout.prefill is %q, which holds a whole action; allowed is a text that opens a turn, such as \"<mem>\"", c.Rollout.Prefill))
+	}
 	format, err := conversationFormat(c, tok, t.systemPrompt)
 	if err != nil {
 		return nil, fault.Usage(err)
@@ -154,7 +157,7 @@ func loadQuestions(c *config.Config, paths []string, t *texts) (*questions, erro
 	if err != nil {
 		return nil, fault.Usage(err)
 	}
-	q := &questions{Set: set, limit: "the context"}
+	q := &questions{Set: set, limit: contextLimit(c, t)}
 	if c.Data.MaxPromptTokens > 0 {
 		q.limit = fmt.Sprintf("%d tokens (data.max_prompt_tokens)", c.Data.MaxPromptTokens)
 	}
@@ -170,6 +173,16 @@ func loadQuestions(c *config.Config, paths []string, t *texts) (*questions, erro
 		}
 	}
 	return q, q.check(c)
+}
+
+// contextLimit tells how much context there is, and where that is set.
+func contextLimit(c *config.Config, t *texts) string {
+	length := contextLength(c, t.architecture)
+	key := "max_position_embeddings of config.json"
+	if length == c.Rollout.ContextLength {
+		key = "rollout.context_length"
+	}
+	return fmt.Sprintf("the context of %d tokens (%s) leaves room for", length, key)
 }
 
 func promptFits(c *config.Config, t *texts, question dataset.Question) (bool, error) {

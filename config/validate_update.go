@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"reflect"
 	"strings"
 )
 
@@ -99,7 +100,9 @@ func (c *Config) checkEval(r *rules) {
 	}
 	atLeast(r, "eval.top_k", e.TopK, 0)
 	atLeast(r, "eval.samples", e.Samples, 1)
-	e.Tools.check(r, "eval.tools")
+	if !reflect.DeepEqual(e.Tools, c.Tools) { // what is wrong in both is said once
+		e.Tools.check(r, "eval.tools")
+	}
 }
 
 func (c *Config) checkBench(r *rules) {
