@@ -137,14 +137,14 @@ struct Rotate : Function<Rotate> {
 
 MEMPO_VECTORIZED void swiglu_row(const float* gate, const float* up, float* y, int64_t n) {
 #pragma omp simd
-  for (int64_t j = 0; j < n; ++j) y[j] = gate[j] / (1.0F + std::exp(-gate[j])) * up[j];
+  for (int64_t j = 0; j < n; ++j) y[j] = gate[j] / (1.0F + exponential(-gate[j])) * up[j];
 }
 
 // With s = sigmoid(a): d silu(a)/da = s·(1 + a·(1 − s)).
 MEMPO_VECTORIZED void swiglu_row_backward(const float* gate, const float* up, const float* g, float* d_gate, float* d_up, int64_t n) {
 #pragma omp simd
   for (int64_t j = 0; j < n; ++j) {
-    const float a = gate[j], s = 1.0F / (1.0F + std::exp(-a));
+    const float a = gate[j], s = 1.0F / (1.0F + exponential(-a));
     d_gate[j] = g[j] * up[j] * s * (1.0F + a * (1.0F - s));
     d_up[j] = g[j] * a * s;
   }

@@ -24,7 +24,7 @@ constexpr int64_t kBlock = 4096;
 MEMPO_VECTORIZED float sum_exp(const float* x, int64_t n, float shift) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t j = 0; j < n; ++j) sum += std::exp(x[j] - shift);
+  for (int64_t j = 0; j < n; ++j) sum += exponential(x[j] - shift);
   return sum;
 }
 
@@ -32,7 +32,7 @@ MEMPO_VECTORIZED void sum_exp_and_product(const float* x, int64_t n, float shift
   float s = 0, p = 0;
 #pragma omp simd reduction(+ : s, p)
   for (int64_t j = 0; j < n; ++j) {
-    const float d = x[j] - shift, e = std::exp(d);
+    const float d = x[j] - shift, e = exponential(d);
     s += e;
     p += e * d;
   }
@@ -42,7 +42,7 @@ MEMPO_VECTORIZED void sum_exp_and_product(const float* x, int64_t n, float shift
 
 MEMPO_VECTORIZED void softmax_times(float* x, int64_t n, float normalizer, float factor) {
 #pragma omp simd
-  for (int64_t j = 0; j < n; ++j) x[j] = factor * std::exp(x[j] - normalizer);
+  for (int64_t j = 0; j < n; ++j) x[j] = factor * exponential(x[j] - normalizer);
 }
 
 struct RowStats {
