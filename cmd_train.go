@@ -7,11 +7,13 @@ import (
 	"os"
 
 	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 
 	"github.com/mempo-train/mempo-train/advantage"
 	"github.com/mempo-train/mempo-train/config"
 	"github.com/mempo-train/mempo-train/dataset"
 	"github.com/mempo-train/mempo-train/engine"
+	"github.com/mempo-train/mempo-train/internal/durable"
 	"github.com/mempo-train/mempo-train/internal/fault"
 	"github.com/mempo-train/mempo-train/model"
 	"github.com/mempo-train/mempo-train/rollout"
@@ -44,11 +46,11 @@ func runTrain(ctx context.Context, path string, sets []string, stop <-chan struc
 		return err
 	}
 	defer func() { err = firstError(err, folder.Close()) }()
-	log, err := openLog(folder.LogPath())
+	log, closeLog, err := openLog(folder.LogPath())
 	if err != nil {
-		return fault.Environment(err)
+		return err
 	}
-	defer func() { _ = log.Sync() }()
+	defer closeLog()
 	tools, err := loadTools(c, log)
 	if err != nil {
 		return err
@@ -74,11 +76,14 @@ func refuseWhatIsMissing(c *config.Config) error {
 	return nil
 }
 
-func openLog(path string) (*zap.Logger, error) {
-	settings := zap.NewProductionConfig()
-	settings.OutputPaths, settings.ErrorOutputPaths = []string{path}, []string{path}
-	settings.DisableStacktrace, settings.Sampling = true, nil
-	return settings.Build()
+// openLog appends to the log of a run, one JSON object an event.
+func openLog(path string) (log *zap.Logger, closeLog func(), err error) {
+	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
+	if err != nil {
+		return nil, nil, fault.Environment(fmt.Errorf("log %s cannot be written: %w", path, durable.Bare(err)))
+	}
+	encoder := zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig())
+	return zap.New(zapcore.NewCore(encoder, zapcore.Lock(file), zap.InfoLevel)), func() { _ = file.Close() }, nil
 }
 
 func firstError(errs ...error) error {

@@ -188,7 +188,7 @@ func (r *Run) checkpoint() error {
 		},
 	})
 	if err != nil {
-		return fmt.Errorf("checkpoint of step %d: %w", r.done, err)
+		return err
 	}
 	r.saved = r.done
 	r.Log.Info("checkpoint", zap.Int("step", r.done), zap.String("path", path))

@@ -39,20 +39,18 @@ func mark(code int, err error) error {
 	return &Error{Code: code, Err: err}
 }
 
-// Code is the exit code for err: 0 for nil, that of its outermost mark, CodeEnvironment for a disk
-// that is full, over quota, read-only or failing, else CodeOther.
+// Code is the exit code for err: 0 for nil, that of its outermost mark, CodeEnvironment for an error
+// of the operating system that nobody took for the user's, such as a full disk, else CodeOther.
 func Code(err error) int {
-	if err == nil {
-		return 0
-	}
 	var marked *Error
-	if errors.As(err, &marked) {
+	var system syscall.Errno
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &marked):
 		return marked.Code
-	}
-	for _, disk := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EFBIG, syscall.EROFS, syscall.EIO} {
-		if errors.Is(err, disk) {
-			return CodeEnvironment
-		}
+	case errors.As(err, &system):
+		return CodeEnvironment
 	}
 	return CodeOther
 }

@@ -25,6 +25,7 @@ func TestCode(t *testing.T) {
 		{Usage(Environment(plain)), 2},
 		{errors.Join(plain, Environment(plain)), 3},
 		{fmt.Errorf("cannot save: %w", full), 3},
+		{&fs.PathError{Op: "mkdir", Path: "x", Err: syscall.EACCES}, 3},
 		{Usage(full), 2},
 		{fs.ErrNotExist, 1},
 	}
