@@ -43,6 +43,17 @@ $(EXAMPLE)/model/model.safetensors: $(wildcard tools/example/*.go)
 run: bin/mempo-train $(EXAMPLE)/model/model.safetensors ## train a small random model for twenty steps, into runs/example
 	bin/mempo-train configs/example.toml
 
+# The same step in PyTorch and transformers, from the shared folder; options as in `make bench-peers PEER_OPTIONS="--group 4"`.
+PEERS := $(CACHE)/peers/venv
+$(PEERS)/complete: | $(SHARED)/peers/requirements.txt
+	$(Q)python3 -m venv $(PEERS)
+	$(Q)$(PEERS)/bin/pip install --quiet -r $(SHARED)/peers/requirements.txt
+	@touch $@
+
+.PHONY: bench-peers
+bench-peers: bin/mempo-train $(PEERS)/complete $(SMOLLM2)/complete ## time each stage of a step beside the same in PyTorch
+	$(PEERS)/bin/python tools/bench_peers.py --peers $(SHARED)/peers --model $(SMOLLM2) $(PEER_OPTIONS)
+
 .PHONY: env
 env: $(NATIVE) ## print the settings under which plain go commands work: eval "$$(make -s env)"
 	@echo $(call quote,export $(WITH_TORCH) $(WITH_SHARED))
