@@ -101,7 +101,7 @@ func (p *plan) showMemory(m memoryPlan, current int64, ofProcess bool) {
 			fmt.Fprintf(table, "%s\t%s\t%s\n", part.when, item.name, inBytes(item.bytes))
 		}
 	}
-	fmt.Fprintf(table, "peak\talways, and the larger of the other two\t%s\n", inBytes(m.peak()))
+	fmt.Fprintf(table, "peak\twhat is there at the same time, and a tenth for the allocator\t%s\n", inBytes(m.peak()))
 	p.problem(table.Flush())
 	if free := availableMemory(); ofProcess && free > 0 {
 		p.line("free memory of this machine: %s", inBytes(free))

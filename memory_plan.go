@@ -26,13 +26,15 @@ type memoryItem struct {
 }
 
 // memoryPlan lists what a training run keeps all the time and what it keeps while it generates and
-// while it updates, which follow each other.
-type memoryPlan struct{ always, generating, updating []memoryItem }
+// while it updates, which follow each other. The parts of an update are not all there at once.
+type memoryPlan struct {
+	always, generating, updating []memoryItem
+	updatePeak                   int64 // of updating
+}
 
-// planMemory estimates the memory of a run from the tensors that csrc makes. Small ones and what an
-// allocator keeps back are not in it.
+// planMemory estimates the memory of a run from the tensors that csrc makes. Small ones are not in it.
 func planMemory(a model.Architecture, l load) memoryPlan {
-	parameters, embedding := parameterCount(a), int64(a.VocabSize)*int64(a.HiddenSize)
+	parameters, head := parameterCount(a), int64(a.VocabSize)*int64(a.HiddenSize)
 	element := int64(l.elementBytes)
 	var plan memoryPlan
 	plan.always = append(plan.always, memoryItem{"weights", parameters * element})
@@ -47,21 +49,28 @@ func planMemory(a model.Architecture, l load) memoryPlan {
 		fmt.Sprintf("keys and values of %d rows of up to %d tokens", l.rows, l.trajectoryTokens),
 		int64(l.rows) * cacheTokens(l.promptTokens, l.trajectoryTokens) * int64(2*a.Layers*a.KVHeads*a.HeadDim) * element,
 	}}
-	gradients := 4 * parameters
-	if l.severalBatches || l.elementBytes < 4 {
-		gradients += element * (parameters - embedding) // of one micro-batch, before the sum takes them; the embedding's go there at once
-	}
+	activations, logits := activationBytes(a, l), logitBytes(a, l)
 	plan.updating = []memoryItem{
-		{"gradients", gradients},
-		{fmt.Sprintf("activations of a micro-batch of %d tokens", l.microBatchTokens), activationBytes(a, l)},
-		{"logits of one piece of it", logitBytes(a, l)},
+		{"gradients, float32", 4 * parameters},
+		{fmt.Sprintf("activations of a micro-batch of %d tokens", l.microBatchTokens), activations},
+		{"logits of one piece of it", logits},
 	}
+	// Going backwards, activations give way to gradients, of which the head's comes first. Those of a
+	// second micro-batch lie beside the sum of the ones before.
+	sum, fresh := 4*head, 4*(parameters-head)
+	if l.severalBatches {
+		sum, fresh = 4*parameters, element*(parameters-head)
+	}
+	plan.updatePeak = sum + max(activations+logits, fresh)
 	return plan
 }
 
-// peak is the most that is kept at a time.
+// keptBack is the share of the memory that the allocator holds beyond what is asked of it.
+const keptBack = 0.1
+
+// peak is the most that is held at a time.
 func (p memoryPlan) peak() int64 {
-	return total(p.always) + max(total(p.generating), total(p.updating))
+	return int64((1 + keptBack) * float64(total(p.always)+max(total(p.generating), p.updatePeak)))
 }
 
 func total(items []memoryItem) int64 {
@@ -95,14 +104,21 @@ func cacheTokens(prompt, tokens int) int64 {
 	return capacity
 }
 
+// fused tells whether the kernels of csrc's CPU form run, which keep less than ATen's operations.
+func (l load) fused() bool { return !l.onGPU && l.elementBytes == 4 }
+
 // activationBytes is what the backward pass needs of every token: in each layer the input and the
-// results of both norms before and after their weights (six times the hidden size), the stacked
-// query, key and value, the turned query and key, the mixed values twice, and in the MLP gate, up,
-// silu and product. Where the compute dtype is narrow, both norms also keep float32 copies of input
-// and result.
+// result of both norms (four times the hidden size), the stacked query, key and value, the turned
+// query and key, the mixed values twice, and in the MLP gate, up and their product. Without the
+// fused kernels there are the norms' results before their weights, and silu of the gate; in a
+// narrow dtype the norms keep float32 copies too.
 func activationBytes(a model.Architecture, l load) int64 {
 	hidden, query, keyValue := a.HiddenSize, a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
-	layer := l.elementBytes * (6*hidden + 4*query + 3*keyValue + 4*a.IntermediateSize)
+	numbers := 4*hidden + 4*query + 3*keyValue + 3*a.IntermediateSize
+	if !l.fused() {
+		numbers += 2*hidden + a.IntermediateSize
+	}
+	layer := l.elementBytes * numbers
 	if l.elementBytes < 4 {
 		layer += 4 * 4 * hidden
 	}
@@ -113,14 +129,18 @@ func activationBytes(a model.Architecture, l load) int64 {
 	return int64(l.microBatchTokens) * int64(perToken)
 }
 
-// logitBytes is two float32 matrices of the rows of logits that exist at a time.
+// logitBytes is the float32 rows of logits that exist at a time: on a CPU they are turned into
+// their gradient in place, elsewhere it is a second matrix.
 func logitBytes(a model.Architecture, l load) int64 {
-	elements := 1 << 23
+	elements, matrices := 1<<23, 1
 	if l.onGPU {
 		elements = 1 << 27
 	}
+	if !l.fused() {
+		matrices = 2
+	}
 	rows := min(max(elements/a.VocabSize, 64), 4096, l.microBatchTokens)
-	return 2 * 4 * int64(rows) * int64(a.VocabSize)
+	return 4 * int64(matrices) * int64(rows) * int64(a.VocabSize)
 }
 
 // inBytes writes a size for people.
