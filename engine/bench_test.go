@@ -5,7 +5,6 @@ package engine
 import (
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/mempo-train/mempo-train/model"
@@ -20,11 +19,11 @@ const (
 
 func benchModel(b *testing.B, o Options) *Model {
 	b.Helper()
-	cache := os.Getenv("MEMPO_MODELS")
-	if cache == "" {
-		b.Fatal("MEMPO_MODELS is not set")
+	folder := os.Getenv("MEMPO_SMOLLM2")
+	if folder == "" {
+		b.Fatal("MEMPO_SMOLLM2 is not set")
 	}
-	m, err := device.Load(filepath.Join(cache, "SmolLM2-135M-Instruct"), o)
+	m, err := device.Load(folder, o)
 	if err != nil {
 		b.Fatal(err)
 	}
