@@ -1,0 +1,139 @@
+package config
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"reflect"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// documentedKey is a row of the config reference.
+type documentedKey struct{ key, value, from, meaning string }
+
+var documentedRow = regexp.MustCompile("(?m)^\\| `([a-z0-9_.]+)` \\| (.+?) \\| (.+?) \\| (.+) \\|$")
+
+func documentedKeys(t *testing.T) []documentedKey {
+	t.Helper()
+	text, err := os.ReadFile("../docs/config.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows []documentedKey
+	for _, match := range documentedRow.FindAllStringSubmatch(string(text), -1) {
+		rows = append(rows, documentedKey{match[1], strings.Trim(match[2], "`"), match[3], match[4]})
+	}
+	return rows
+}
+
+// origin reads the end of a key's comment, "default (where it comes from)".
+var origin = regexp.MustCompile(`\((paper|source|verl|own)\)$`)
+
+// origins says where the default of each key comes from, by the comments of the structs; "–" for a
+// key without one.
+func origins(t *testing.T) map[string]string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "config.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	structs := map[string]*ast.StructType{}
+	ast.Inspect(file, func(node ast.Node) bool {
+		if declared, ok := node.(*ast.TypeSpec); ok {
+			if fields, ok := declared.Type.(*ast.StructType); ok {
+				structs[declared.Name.Name] = fields
+			}
+		}
+		return true
+	})
+	found := map[string]string{}
+	var walk func(name, path string)
+	walk = func(name, path string) {
+		for _, field := range structs[name].Fields.List {
+			tag, err := strconv.Unquote(field.Tag.Value)
+			if err != nil {
+				t.Fatal(err)
+			}
+			key := strings.TrimPrefix(path+"."+reflect.StructTag(tag).Get("toml"), ".")
+			if inner, ok := field.Type.(*ast.Ident); ok && structs[inner.Name] != nil {
+				walk(inner.Name, key)
+			} else if match := origin.FindStringSubmatch(strings.TrimSpace(field.Comment.Text())); match != nil {
+				found[key] = match[1]
+			} else {
+				found[key] = "–"
+			}
+		}
+	}
+	walk("Config", "")
+	return found
+}
+
+// The reference lists every key once, in the order of the structs, with its default and where that
+// comes from. [eval.tools] repeats [tools].
+func TestTheReferenceListsEveryKey(t *testing.T) {
+	rows, from := documentedKeys(t), origins(t)
+	next := 0
+	for _, e := range entries(Default()) {
+		if e.isTable() || strings.HasPrefix(e.path(), "eval.tools.") {
+			continue
+		}
+		if next == len(rows) || rows[next].key != e.path() {
+			t.Fatalf("%s should be row %d of the keys in docs/config.md", e.path(), next+1)
+		}
+		row := rows[next]
+		next++
+		if row.from != from[e.path()] {
+			t.Errorf("%s: its default comes from %q in docs/config.md, from %q in config.go", row.key, row.from, from[row.key])
+		}
+		if row.value == "–" {
+			if row.from != "–" {
+				t.Errorf("%s has no default in docs/config.md, but one from %q", row.key, row.from)
+			}
+			continue
+		}
+		documented := Default()
+		if problems := read(row.key+" = "+row.value, documented, false); len(problems) > 0 {
+			t.Errorf("%s: the default %s in docs/config.md is none: %s", row.key, row.value, problems[0].text)
+		} else if differences := Diff(documented, Default()); len(differences) > 0 {
+			t.Errorf("docs/config.md → the program: %s", differences[0])
+		}
+	}
+	if next != len(rows) {
+		t.Errorf("docs/config.md has a row for %s, which is no key, or one at another place", rows[next].key)
+	}
+}
+
+// Where a key takes one of a few words, the reference names each of them.
+func TestTheReferenceNamesEveryAllowedWord(t *testing.T) {
+	allowed := regexp.MustCompile(`allowed: (("[^"]*"(, | or )?)+)`)
+	word := regexp.MustCompile(`"[^"]*"`)
+	checked := 0
+	for _, row := range documentedKeys(t) {
+		c := Default()
+		if len(read(row.key+` = "no such word"`, c, false)) > 0 {
+			continue // not a string
+		}
+		for violation := range strings.Lines(c.Validate().Error()) {
+			if !strings.HasPrefix(violation, row.key+" is ") {
+				continue
+			}
+			match := allowed.FindStringSubmatch(violation)
+			if match == nil {
+				continue
+			}
+			checked++
+			for _, name := range word.FindAllString(match[1], -1) {
+				if !strings.Contains(row.value+row.meaning, name) {
+					t.Errorf("docs/config.md: %s may be %s, which its row does not say", row.key, name)
+				}
+			}
+		}
+	}
+	if checked < 20 {
+		t.Errorf("only %d keys with a list of words were found", checked)
+	}
+}
