@@ -21,7 +21,8 @@ int fail(mempo_error* error, int code, const std::string& message) {
 }
 
 bool speaks_of_memory(const std::string& text) {
-  return text.find("out of memory") != std::string::npos || text.find("can't allocate memory") != std::string::npos;
+  const auto holds = [&](const char* words) { return text.find(words) != std::string::npos; };
+  return holds("out of memory") || holds("can't allocate memory") || holds("CUBLAS_STATUS_ALLOC_FAILED");
 }
 
 }  // namespace

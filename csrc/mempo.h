@@ -35,9 +35,13 @@ typedef struct {
 
 /* Sets the number of threads of one operation; call it once, first. */
 MEMPO_API int mempo_runtime_init(int threads, mempo_error *error);
-/* Loads libtorch_cuda; `path` is a file or NULL for the loader's own search. */
+/* Loads libtorch_cuda; `path` is a file or NULL for the loader's own search. Must come before anything that asks
+ * for CUDA, mempo_cuda_device_count among them: libtorch keeps its first answer. */
 MEMPO_API int mempo_cuda_load(const char *path, mempo_error *error);
 MEMPO_API int mempo_cuda_device_count(void);
+/* Makes "cuda:N" the current device of this thread and starts its runtime; matrix products of float32 stay
+ * float32 (no TensorFloat-32). Nothing to do for "cpu". */
+MEMPO_API int mempo_device_select(const char *device, mempo_error *error);
 /* Version of the libtorch that is loaded, such as "2.11.0", and of the one that this was compiled for. */
 MEMPO_API const char *mempo_torch_version(void);
 MEMPO_API const char *mempo_torch_needed(void);

@@ -3,6 +3,7 @@
 #include <ATen/Parallel.h>
 #include <c10/core/CachingDeviceAllocator.h>
 #include <c10/core/Device.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
 #include <dlfcn.h>
 #include <malloc.h>
 #include <torch/csrc/inductor/aoti_torch/c/shim.h>
@@ -48,20 +49,31 @@ int mempo_runtime_init(int threads, mempo_error* error) {
 
 int mempo_cuda_load(const char* path, mempo_error* error) {
   return guarded(error, [&] {
-    if (at::globalContext().hasCUDA()) return;
-    // Loading registers the CUDA backend with libtorch.
+    // Loading registers the CUDA backend. libtorch looks for one when it is first asked and keeps the answer, so
+    // nothing may ask before.
     void* library = dlopen(path != nullptr ? path : "libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
     require(library != nullptr, std::string("libtorch_cuda.so cannot be loaded: ") + (library ? "" : dlerror()));
+    require(at::globalContext().hasCUDART(), "libtorch_cuda.so was loaded too late: this process already works without CUDA");
   });
 }
 
 int mempo_cuda_device_count(void) {
   int count = 0;
   mempo_error error;
-  guarded(&error, [&] {
-    if (at::globalContext().hasCUDA()) count = at::detail::getCUDAHooks().deviceCount();
-  });
+  guarded(&error, [&] { count = at::detail::getCUDAHooks().deviceCount(); });
   return count;
+}
+
+int mempo_device_select(const char* device, mempo_error* error) {
+  return guarded(error, [&] {
+    const c10::Device where(device);
+    if (where.is_cpu()) return;
+    // Memory figures are asked for before the first tensor, which would do this.
+    at::globalContext().lazyInitDevice(where.type());
+    c10::impl::VirtualGuardImpl(where.type()).setDevice(where);
+    // float32 is meant: neither the environment nor a default of libtorch makes it TensorFloat-32.
+    at::globalContext().setAllowTF32CuBLAS(false);
+  });
 }
 
 const char* mempo_torch_version(void) {

@@ -73,7 +73,15 @@ func cudaLoad(path string) error {
 	return check(C.mempo_cuda_load(c, &e), &e)
 }
 
+// cudaDeviceCount must not be called before cudaLoad.
 func cudaDeviceCount() int { return int(C.mempo_cuda_device_count()) }
+
+func deviceSelect(device string) error {
+	c, free := cString(device)
+	defer free()
+	var e C.mempo_error
+	return check(C.mempo_device_select(c, &e), &e)
+}
 
 // TorchVersion is the version of the libtorch that is loaded.
 func TorchVersion() string { return C.GoString(C.mempo_torch_version()) }

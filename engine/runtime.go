@@ -43,8 +43,11 @@ func Start(device string, threads int) (*Runtime, error) {
 			return err
 		}
 		resolved, err := resolveDevice(device)
+		if err != nil {
+			return err
+		}
 		r.device = resolved
-		return err
+		return deviceSelect(resolved)
 	})
 	if err != nil {
 		r.Close()

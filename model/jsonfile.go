@@ -3,6 +3,7 @@ package model
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -44,7 +45,8 @@ func readJSONFile(path string) (*jsonFile, error) {
 
 // bare takes the path off an error of package os, for messages that name it already.
 func bare(err error) error {
-	if pathError, ok := err.(*os.PathError); ok {
+	var pathError *os.PathError
+	if errors.As(err, &pathError) {
 		return pathError.Err
 	}
 	return err

@@ -208,6 +208,7 @@ func (h *HTTP) post(ctx context.Context, address string, request any, parse func
 	if err != nil {
 		return err
 	}
+	defer resp.Body.Close()
 	reply := resp.Body.(*replyBody) // put there by transport, whole
 	if resp.StatusCode < 200 || resp.StatusCode > 299 {
 		return &attemptError{kind: KindStatus, detail: fmt.Sprintf("%s, body %q", resp.Status, firstBytes(reply.whole))}

@@ -82,11 +82,13 @@ func SyncDir(dir string) error {
 
 // Bare takes the path off an error of package os, for messages that name it already.
 func Bare(err error) error {
-	switch err := err.(type) {
-	case *os.PathError:
-		return err.Err
-	case *os.LinkError:
-		return err.Err
+	var path *os.PathError
+	if errors.As(err, &path) {
+		return path.Err
+	}
+	var link *os.LinkError
+	if errors.As(err, &link) {
+		return link.Err
 	}
 	return err
 }

@@ -338,7 +338,7 @@ func TestSaveRemovesWhatADeadProcessLeft(t *testing.T) {
 func TestCheckpointBytes(t *testing.T) {
 	source, state := open(t, sourceFolder(t, config(false, "bfloat16"), weights.BF16))
 	path := save(t, t.TempDir(), source, state, recordOf(1))
-	var real, headers int64
+	var onDisk, headers int64
 	err := filepath.WalkDir(path, func(name string, entry os.DirEntry, err error) error {
 		if err != nil || entry.IsDir() {
 			return err
@@ -347,7 +347,7 @@ func TestCheckpointBytes(t *testing.T) {
 		if err != nil {
 			return err
 		}
-		real += info.Size()
+		onDisk += info.Size()
 		switch filepath.Ext(name) {
 		case ".safetensors":
 			headers += 8 + int64(binary.LittleEndian.Uint64([]byte(get(t, name))))
@@ -359,8 +359,8 @@ func TestCheckpointBytes(t *testing.T) {
 		}
 		return nil
 	})
-	if got := source.CheckpointBytes(state.parameters); err != nil || got != real-headers {
-		t.Errorf("%d bytes, really %d and %d of headers, %v", got, real, headers, err)
+	if got := source.CheckpointBytes(state.parameters); err != nil || got != onDisk-headers {
+		t.Errorf("%d bytes, really %d and %d of headers, %v", got, onDisk, headers, err)
 	}
 }
 
