@@ -43,6 +43,15 @@ void copy_out(const at::Tensor& values, float* out) {
   at::from_blob(out, {values.numel()}, at::kFloat).copy_(values);
 }
 
+// sum[ids[t]] += rows[t], in the same order every time: index_add_ on CUDA has none.
+void add_rows(at::Tensor& sum, const at::Tensor& ids, const at::Tensor& rows) {
+  if (sum.is_cpu()) {
+    sum.index_add_(0, ids, rows);
+  } else {
+    sum.index_put_(c10::List<std::optional<at::Tensor>>({ids}), rows, /*accumulate=*/true);
+  }
+}
+
 // Global L2 norm of the summed gradient.
 double gradient_norm(Weights& weights) {
   std::vector<at::Tensor> norms;
@@ -114,7 +123,7 @@ int mempo_forward_backward(mempo_model* model, int64_t rows, const int64_t* offs
     torch::autograd::backward({loss}, {});
     for (Parameter& p : model->weights.all()) p.collect_gradient();
     // The table of embeddings gets its gradient here: only the rows of tokens that occur.
-    model->embedding->gradient_sum().index_add_(0, batch.ids, embedded.grad().to(at::kFloat));
+    add_rows(model->embedding->gradient_sum(), batch.ids, embedded.grad().to(at::kFloat));
   });
 }
 

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
@@ -32,6 +33,10 @@ func TestMain(m *testing.M) {
 		os.Exit(3)
 	}
 	code := m.Run()
+	if err := writeFigures(); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		code = 1
+	}
 	if handles := LiveHandles(); code == 0 && handles != 0 {
 		fmt.Fprintf(os.Stderr, "%d models or sessions were not closed\n", handles)
 		code = 1
@@ -41,7 +46,7 @@ func TestMain(m *testing.M) {
 
 func load(t testing.TB, name string, o Options) *Model {
 	t.Helper()
-	o.DType = float32Name
+	o.DType = cmp.Or(o.DType, float32Name)
 	m, err := device.Load(filepath.Join(golden, "models", name), o)
 	if err != nil {
 		t.Fatal(err)
@@ -103,10 +108,19 @@ func near(t *testing.T, what string, got, want []float32, tolerance float64) {
 	if len(got) != len(want) {
 		t.Fatalf("%s: %d numbers, want %d", what, len(got), len(want))
 	}
+	largest, at := 0.0, 0
 	for k := range got {
-		if diff := math.Abs(float64(got[k]) - float64(want[k])); !(diff <= tolerance) {
-			t.Fatalf("%s[%d] = %v, want %v (tolerance %g)", what, k, got[k], want[k], tolerance)
+		diff := math.Abs(float64(got[k]) - float64(want[k]))
+		if math.IsNaN(diff) {
+			diff = math.Inf(1)
 		}
+		if diff > largest {
+			largest, at = diff, k
+		}
+	}
+	record(t, largest, tolerance)
+	if largest > tolerance {
+		t.Fatalf("%s[%d] = %v, want %v (tolerance %g)", what, at, got[at], want[at], tolerance)
 	}
 }
 

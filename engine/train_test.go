@@ -60,7 +60,9 @@ func trainRows(t *testing.T, f tensors, lengths []int) []model.TrainRow {
 
 func relative(t *testing.T, what string, got, want, tolerance float64) {
 	t.Helper()
-	if !(math.Abs(got-want) <= tolerance*math.Max(math.Abs(want), 1e-3)) {
+	deviation := math.Abs(got-want) / math.Max(math.Abs(want), 1e-3)
+	record(t, deviation, tolerance)
+	if !(deviation <= tolerance) {
 		t.Errorf("%s = %.9g, want %.9g (relative tolerance %g)", what, got, want, tolerance)
 	}
 }
@@ -269,8 +271,11 @@ func TestStateGoesRoundThroughWrites(t *testing.T) {
 
 // The sign of the whole machine: a token with a positive advantage becomes likelier.
 func TestAdvantageSignMovesTheProbability(t *testing.T) {
-	for _, advantage := range []float32{1, -1} {
-		m := load(t, "llama-tiny", Options{Trainable: true})
+	for _, c := range []struct {
+		advantage float32
+		dtype     string
+	}{{1, float32Name}, {-1, float32Name}, {1, bfloat16Name}, {-1, bfloat16Name}} {
+		m := load(t, "llama-tiny", Options{Trainable: true, DType: c.dtype})
 		ids := []int32{5, 6, 7, 8}
 		row := []model.ScoreRow{{IDs: ids, Positions: []int32{3}}}
 		before, err := m.Score(row, 1)
@@ -278,7 +283,7 @@ func TestAdvantageSignMovesTheProbability(t *testing.T) {
 			t.Fatal(err)
 		}
 		p := before[0].LogProbs
-		backward(t, m, []model.TrainRow{{IDs: ids, Positions: []int32{3}, OldLogProbs: p, RefLogProbs: p, Advantages: []float32{advantage}, Weights: []float32{1}}}, 1, ppo)
+		backward(t, m, []model.TrainRow{{IDs: ids, Positions: []int32{3}, OldLogProbs: p, RefLogProbs: p, Advantages: []float32{c.advantage}, Weights: []float32{1}}}, 1, ppo)
 		if _, err := m.Update(1e-3, adamW); err != nil {
 			t.Fatal(err)
 		}
@@ -286,8 +291,8 @@ func TestAdvantageSignMovesTheProbability(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if change := after[0].LogProbs[0] - p[0]; change*advantage <= 0 {
-			t.Errorf("advantage %v moved the log-prob by %v", advantage, change)
+		if change := after[0].LogProbs[0] - p[0]; change*c.advantage <= 0 {
+			t.Errorf("%s: advantage %v moved the log-prob by %v", c.dtype, c.advantage, change)
 		}
 	}
 }
