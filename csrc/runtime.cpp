@@ -73,6 +73,8 @@ int mempo_device_select(const char* device, mempo_error* error) {
     c10::impl::VirtualGuardImpl(where.type()).setDevice(where);
     // float32 is meant: neither the environment nor a default of libtorch makes it TensorFloat-32.
     at::globalContext().setAllowTF32CuBLAS(false);
+    // cuDNN's attention, the default on some GPUs, makes a plan for each shape; here every row has its own.
+    at::globalContext().setSDPUseCuDNN(false);
   });
 }
 
