@@ -137,3 +137,23 @@ func TestTheReferenceNamesEveryAllowedWord(t *testing.T) {
 		t.Errorf("only %d keys with a list of words were found", checked)
 	}
 }
+
+// The run that the README shows in full loads, and says what the README's text says of it.
+func TestTheReadmesRunLoads(t *testing.T) {
+	readme, err := os.ReadFile("../README.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := regexp.MustCompile("(?s)```toml\n(.*?)```").FindAllStringSubmatch(string(readme), -1)
+	if len(blocks) != 2 {
+		t.Fatalf("README.md has %d blocks of TOML, want a run and the tables of a retrieval service", len(blocks))
+	}
+	run := loadText(t, blocks[0][1])
+	if run.Run.Dir != "runs/first" || run.Tools.Search.Corpus != "data/corpus.jsonl" {
+		t.Errorf("the run writes to %s and searches %s", run.Run.Dir, run.Tools.Search.Corpus)
+	}
+	service := loadText(t, strings.SplitN(blocks[0][1], "[tools.search]", 2)[0]+blocks[1][1])
+	if service.Tools.Search.Backend != "http" || service.Tools.Access.URL == "" {
+		t.Errorf("with the service: %+v", service.Tools)
+	}
+}
