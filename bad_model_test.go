@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mempo-train/mempo-train/engine"
 	"github.com/mempo-train/mempo-train/internal/fault"
 	"github.com/mempo-train/mempo-train/model/tokenizer/tokenizertest"
 )
@@ -27,6 +28,9 @@ func refused(t *testing.T, err error, code int, named ...string) {
 		if !strings.Contains(text, want) {
 			t.Errorf("%q is not named: %s", want, text)
 		}
+	}
+	if n := engine.LiveHandles(); n != 0 {
+		t.Errorf("%d models or sessions are left open", n)
 	}
 	if strings.ContainsAny(text, "\n\x00\x1b") || len(text) > 600 || strings.Contains(text, "%!") {
 		t.Errorf("no short sentence on one line: %q", text)
