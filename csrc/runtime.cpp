@@ -66,7 +66,7 @@ int mempo_cuda_device_count(void) {
 
 int mempo_device_select(const char* device, mempo_error* error) {
   return guarded(error, [&] {
-    const c10::Device where(device);
+    const c10::Device where(mempo::present(device));
     if (where.is_cpu()) return;
     // Memory figures are asked for before the first tensor, which would do this.
     at::globalContext().lazyInitDevice(where.type());

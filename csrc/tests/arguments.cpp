@@ -217,12 +217,16 @@ void distributions() {
 void runtime() {
   FAILS(MEMPO_INVALID, "threads", mempo_runtime_init, 0);
   FAILS(MEMPO_INVALID, "cannot be loaded", mempo_cuda_load, "/nowhere/libtorch_cuda.so");
+  FAILS(MEMPO_INVALID, "works without CUDA", mempo_cuda_load, "libm.so.6");  // a library that brings no CUDA
+  OK(mempo_device_select, "cpu");
+  FAILS(MEMPO_INVALID, "null", mempo_device_select, nullptr);
   int64_t current = 0, peak = 0;
   OK(mempo_memory, "cpu", &current, &peak);
   EXPECT(current > 0 && peak >= current);
   mempo_error error{};
   EXPECT(mempo_memory("banana", &current, &peak, &error) != MEMPO_OK);
   if (mempo_cuda_device_count() == 0) {
+    EXPECT(mempo_device_select("cuda:0", &error) != MEMPO_OK);
     EXPECT(mempo_memory("cuda:0", &current, &peak, &error) != MEMPO_OK);
     EXPECT(mempo_memory_reset_peak("cuda:0", &error) != MEMPO_OK);
     Config config = qwen3();
