@@ -43,6 +43,8 @@ $(EXAMPLE)/model/model.safetensors: $(wildcard tools/example/*.go)
 run: bin/mempo-train $(EXAMPLE)/model/model.safetensors ## train a small random model for twenty steps, into runs/example
 	bin/mempo-train configs/example.toml
 
+include tools/gpu.mk
+
 # The same step in PyTorch and transformers, from the shared folder; options as in `make bench-peers PEER_OPTIONS="--group 4"`.
 PEERS := $(CACHE)/peers/venv
 $(PEERS)/complete: | $(SHARED)/peers/requirements.txt

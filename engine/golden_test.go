@@ -19,7 +19,8 @@ const golden = "../testdata/golden"
 
 var tinyModels = []string{"qwen2-tiny", "llama-tiny", "qwen3-tiny"}
 
-// device is one runtime for all tests: there is one device thread per process.
+// device is one runtime for all tests: there is one device thread per process. MEMPO_TEST_DEVICE
+// names another than the CPU. Tolerances are the same on every device: float32 is float32 there too.
 var device *Runtime
 
 func TestMain(m *testing.M) {

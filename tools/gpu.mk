@@ -1,0 +1,31 @@
+# The check of a GPU: programs, golden numbers and a script in one folder, small enough to be carried to a machine with a
+# GPU and torch's libraries but without Go.
+
+GPU := $(BUILD)/gpu
+GPU_LIMIT := 64# MiB
+
+$(GPU)/bin/mempo-train: bin/mempo-train
+	@mkdir -p $(@D)
+	$(Q)strip -o $@ $<
+
+# bin/mempo-train changes with everything that the engine consists of.
+$(GPU)/bin/engine.test: bin/mempo-train $(wildcard engine/*_test.go)
+	@mkdir -p $(@D)
+	@echo "go test -c $@"
+	$(Q)$(WITH_TORCH) go test -c -ldflags=-s -o $@ ./engine
+	@touch $@
+
+.PHONY: gpu-bundle check-gpu
+gpu-bundle: $(GPU)/bin/mempo-train $(GPU)/bin/engine.test $(EXAMPLE)/model/model.safetensors ## build what check-gpu needs into build/gpu
+	@rm -rf $(GPU)/testdata $(GPU)/example
+	@mkdir -p $(GPU)/testdata $(GPU)/example
+	@cp -r testdata/golden $(GPU)/testdata/
+	@cp -r $(EXAMPLE)/. $(GPU)/example/
+	@cp configs/example.toml $(GPU)/example/run.toml
+	@cp tools/check_gpu.sh tools/check_gpu.py $(GPU)/
+	@git describe --always --dirty >$(GPU)/commit 2>/dev/null || echo unknown >$(GPU)/commit
+	@mib=$$(du -s --apparent-size --block-size=1M $(GPU) | cut -f 1); echo "$(GPU): $$mib MiB"; \
+		test $$mib -le $(GPU_LIMIT) || { echo "$(GPU) must not exceed $(GPU_LIMIT) MiB"; exit 1; }
+
+check-gpu: gpu-bundle ## check a GPU of this machine: golden numbers, a short run, speed (exit code 3 of the script: none here)
+	$(Q)$(GPU)/check_gpu.sh
