@@ -118,6 +118,7 @@ func TestWrongUsage(t *testing.T) {
 		{with(score, "rest"), "", `score takes no argument, found "rest"`},
 		{with(score, "--threads", "two"), "", "threads"},
 		{with(score, "--threads", "-1"), "", "--threads is -1"},
+		{with(score, "--threads", "99999"), "", "threads is 99999"},
 		{with(score, "--batch-tokens", "0"), "", "--batch-tokens is 0"},
 		{with(score, "--device", "tpu"), "", `device is "tpu"`},
 		{with(score, "--dtype", "int4"), "", `dtype is "int4"`},

@@ -175,6 +175,21 @@ func TestFullDiskWhileACheckpointIsWritten(t *testing.T) {
 	everyStepOnce(t, runDir, 3)
 }
 
+func TestFullDiskWhileAStepIsWritten(t *testing.T) {
+	disk, here := mounted(t, "size=24k")
+	if !here {
+		return
+	}
+	path, _ := tinyConfig(t, tinyFolder(t, "qwen2-tiny"))
+	runDir := filepath.Join(disk, "run")
+	refused(t, runTrain(t.Context(), path, []string{"run.dir=" + runDir}, nil), fault.CodeEnvironment, runDir, "no space left on device")
+	if err := unix.Mount("none", disk, "tmpfs", unix.MS_REMOUNT, "size=50m"); err != nil {
+		t.Fatal(err)
+	}
+	train(t, path, "run.dir="+runDir)
+	everyStepOnce(t, runDir, 3)
+}
+
 func TestReadOnlyDisk(t *testing.T) {
 	disk, here := mounted(t, "size=1m")
 	if !here {

@@ -3,7 +3,6 @@ package config
 import (
 	"errors"
 	"fmt"
-	"math"
 	"net/url"
 	"regexp"
 	"slices"
@@ -33,18 +32,33 @@ func between[T number](r *rules, key string, found, low, high T) {
 	}
 }
 
-// atLeast refuses NaN and infinities, too.
+// largest is the bound of every number: the update is float32 arithmetic, in which more than ten
+// times this overflows. It leaves out NaN and infinities as well.
+const largest = 1e37
+
 func atLeast[T number](r *rules, key string, found, least T) {
-	if inside := found >= least && !math.IsInf(float64(found), 0); !inside {
+	if float64(found) > largest {
+		r.violated(key, found, fmt.Sprintf("%v to %v", least, largest))
+	} else if inside := found >= least; !inside {
 		r.violated(key, found, fmt.Sprintf("%v or more", least))
 	}
 }
 
-// above refuses NaN and infinities, too.
 func above[T number](r *rules, key string, found, limit T) {
-	if inside := found > limit && !math.IsInf(float64(found), 0); !inside {
+	if float64(found) > largest {
+		r.violated(key, found, fmt.Sprintf("above %v, up to %v", limit, largest))
+	} else if inside := found > limit; !inside {
 		r.violated(key, found, fmt.Sprintf("above %v", limit))
 	}
+}
+
+// divisor refuses numbers so near to 0 that dividing by them overflows.
+func divisor(r *rules, key string, found, least float64) {
+	if found > 0 && found < least {
+		r.violated(key, found, fmt.Sprintf("%v or more", least))
+		return
+	}
+	above(r, key, found, 0)
 }
 
 func (r *rules) given(key, found, what string) {
@@ -99,7 +113,7 @@ func (c *Config) checkRun(r *rules) {
 	if !device.MatchString(c.Model.Device) {
 		r.violated("model.device", quoted(c.Model.Device), `"auto", "cpu", "cuda" or "cuda:N"`)
 	}
-	atLeast(r, "model.threads", c.Model.Threads, 0)
+	between(r, "model.threads", c.Model.Threads, 0, 1024)
 	r.files("data.train", c.Data.Train, "one or more question files")
 	r.oneOf("data.over_length", c.Data.OverLength, "drop", "error")
 	atLeast(r, "data.max_prompt_tokens", c.Data.MaxPromptTokens, 0)
@@ -116,7 +130,7 @@ func (c *Config) checkRollout(r *rules) {
 	o := c.Rollout
 	atLeast(r, "rollout.questions_per_step", o.QuestionsPerStep, 1)
 	atLeast(r, "rollout.group_size", o.GroupSize, 1)
-	above(r, "rollout.temperature", o.Temperature, 0)
+	divisor(r, "rollout.temperature", o.Temperature, 1e-6)
 	if o.TopP != 1 {
 		r.violated("rollout.top_p", o.TopP, "1, as training samples from the whole distribution (eval.top_p is free)")
 	}

@@ -61,7 +61,7 @@ func (c *Config) checkOptimizer(r *rules) {
 			break
 		}
 	}
-	above(r, "optimizer.eps", o.Eps, 0)
+	divisor(r, "optimizer.eps", o.Eps, 1e-30)
 	atLeast(r, "optimizer.weight_decay", o.WeightDecay, 0)
 	atLeast(r, "optimizer.clip_norm", o.ClipNorm, 0)
 	atLeast(r, "optimizer.ppo_epochs", o.PPOEpochs, 1)

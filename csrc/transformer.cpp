@@ -225,5 +225,7 @@ int mempo_model_write(mempo_model* model, mempo_kind kind, const char* name, con
   });
 }
 
-int64_t mempo_model_update_count(const mempo_model* model) { return model->update_count; }
-void mempo_model_set_update_count(mempo_model* model, int64_t count) { model->update_count = count; }
+int64_t mempo_model_update_count(const mempo_model* model) { return model != nullptr ? model->update_count : 0; }
+void mempo_model_set_update_count(mempo_model* model, int64_t count) {
+  if (model != nullptr) model->update_count = count;
+}

@@ -29,7 +29,7 @@ func check(code C.int, failure *C.mempo_error) error {
 		return nil
 	case C.MEMPO_OUT_OF_MEMORY:
 		return fmt.Errorf("%w: %s", model.ErrOutOfMemory, message)
-	case C.MEMPO_INVALID:
+	case C.MEMPO_INVALID, C.MEMPO_INTERNAL:
 		return fmt.Errorf("engine: %s", message)
 	default:
 		return fmt.Errorf("device error: %s", message)

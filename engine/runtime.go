@@ -27,9 +27,15 @@ type Runtime struct {
 	closed sync.Once
 }
 
+// mostThreads bounds what is asked of the thread library, which ends the process when it runs out.
+const mostThreads = 1024
+
 // Start opens a device: "cpu", "cuda", "cuda:N", or "auto" (CUDA when there is one). threads is
 // the number of CPU threads of one operation; 0 takes every core.
 func Start(device string, threads int) (*Runtime, error) {
+	if threads < 0 || threads > mostThreads {
+		return nil, fmt.Errorf("threads is %d, allowed are 0 (every core) to %d", threads, mostThreads)
+	}
 	if threads == 0 {
 		threads = runtime.NumCPU()
 	}
