@@ -127,6 +127,15 @@ func TestCheckpointsThatWereDamaged(t *testing.T) {
 	refused(t, runTrain(t.Context(), path, nil, nil), fault.CodeUsage, damagedMetrics, "line 1")
 }
 
+// An update beyond all bounds ends the run, and the checkpoint from before it stands.
+func TestWeightsThatAreNoNumbersAreNotSaved(t *testing.T) {
+	path, runDir := tinyConfig(t, tinyFolder(t, "qwen2-tiny"))
+	train(t, path, "run.steps=1")
+	refused(t, runTrain(t.Context(), path, []string{"optimizer.learning_rate=1e37", "optimizer.weight_decay=1e10"}, nil), fault.CodeOther, "checkpoint of step 2", "master is", "finite")
+	onlyCheckpoint(t, runDir, 1)
+	refused(t, runTrain(t.Context(), path, []string{"optimizer.learning_rate=1e30", "optimizer.weight_decay=0"}, nil), fault.CodeOther, "not finite")
+}
+
 // asMounted makes a test run again in a process with file systems of its own.
 const asMounted = "MEMPO_TEST_AS_MOUNTED"
 

@@ -105,9 +105,13 @@ func TestServicesThatMisbehave(t *testing.T) {
 		{"a list of numbers", answerWith(`{"result":[[1,2]]}`), "a number", "5"},
 		{"cut JSON", answerWith(`{"result":[[{"document":{"contents":"x`), "broken JSON", "5"},
 		{"nothing", answerWith(""), "broken JSON", "5"},
-		{"status 500", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "out of shards", 500) }, "out of shards", "5"},
-		{"status 422", func(w http.ResponseWriter, _ *http.Request) { http.Error(w, "topk missing", 422) }, "topk missing", "5"},
-		{"redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", 302) }, "302", "5"},
+		{"status 500", func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "out of shards", http.StatusInternalServerError)
+		}, "out of shards", "5"},
+		{"status 422", func(w http.ResponseWriter, _ *http.Request) {
+			http.Error(w, "topk missing", http.StatusUnprocessableEntity)
+		}, "topk missing", "5"},
+		{"redirect", func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) }, "302", "5"},
 		{"nothing in time", hang, "time-out", "0.3"},
 		{"half a reply in time", func(w http.ResponseWriter, r *http.Request) {
 			_, _ = io.WriteString(w, `{"result":`)

@@ -12,16 +12,23 @@ import (
 	"github.com/mempo-train/mempo-train/model/tokenizer/tokenizertest"
 )
 
-// device is the one runtime of the package's tests.
-var device *engine.Runtime
+// device is the one runtime of the package's tests, common a folder for what several of them read.
+var (
+	device *engine.Runtime
+	common string
+)
 
 func TestMain(m *testing.M) {
 	var err error
-	if device, err = engine.Start("cpu", 1); err != nil {
+	if device, err = engine.Start("cpu", 1); err == nil {
+		common, err = os.MkdirTemp("", "mempo-train-tests")
+	}
+	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(3)
 	}
 	code := m.Run()
+	_ = os.RemoveAll(common)
 	if handles := engine.LiveHandles(); code == 0 && handles != 0 {
 		fmt.Fprintf(os.Stderr, "%d models or sessions were not closed\n", handles)
 		code = 1

@@ -15,9 +15,14 @@ import (
 	"github.com/mempo-train/mempo-train/trainer/checkpoint"
 )
 
-// taughtFolder is a tiny model that has learned to search and to answer.
+// taughtFolder is a tiny model that has learned to search and to answer; its folder is the same for
+// all tests.
 func taughtFolder(t *testing.T, name string) string {
 	t.Helper()
+	out := filepath.Join(common, name)
+	if saved, err := checkpoint.Latest(out); err == nil && saved != "" {
+		return saved
+	}
 	dir := tinyFolder(t, name)
 	path, _ := tinyConfig(t, dir)
 	c, err := config.Load(path, nil)
@@ -52,7 +57,6 @@ func taughtFolder(t *testing.T, name string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out := t.TempDir()
 	saved, err := checkpoint.Save(out, source, m, checkpoint.Record{Step: 1, Sampler: json.RawMessage("{}")})
 	if err != nil {
 		t.Fatal(err)
