@@ -23,7 +23,7 @@ test-go: bin/mempo-train
 
 CSRC_TESTS := $(sort $(wildcard csrc/tests/*.cpp))
 ASAN := $(BUILD)/asan
-ASAN_FLAGS := $(CXXFLAGS) -O1 -g -fno-omit-frame-pointer -fsanitize=address -Werror
+ASAN_FLAGS := $(CXXFLAGS) -O1 -g1 -fno-omit-frame-pointer -fsanitize=address -Werror
 ASAN_OBJECTS := $(CPP_SOURCES:%.cpp=$(ASAN)/%.o)
 ASAN_PROGRAMS := $(CSRC_TESTS:%.cpp=$(ASAN)/%)
 
