@@ -1,6 +1,7 @@
 // Scoring without gradient, the gradient of one micro-batch, and the AdamW step.
 #include <torch/csrc/autograd/autograd.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "head.h"
@@ -68,14 +69,27 @@ void drop_gradient(Weights& weights) {
   }
 }
 
-void adamw_step(Transformer& model, const mempo_update_options& o) {
-  std::vector<at::Tensor> masters, gradients, first, second, steps;
-  const at::Tensor step = at::scalar_tensor(static_cast<double>(model.update_count), at::TensorOptions().dtype(at::kFloat).device(model.device));
-  for (Parameter& p : model.weights.all()) {
+// Takes the memory that a step needs, so that one without memory has changed nothing.
+void make_moments(Weights& weights) {
+  for (Parameter& p : weights.all()) {
+    p.gradient_sum();
     if (!p.first_moment.defined()) p.first_moment = at::zeros_like(p.master);
     if (!p.second_moment.defined()) p.second_moment = at::zeros_like(p.master);
+  }
+}
+
+// What brings a gradient to a norm of at most `most`; torch.nn.utils.clip_grad_norm_ keeps the same distance from zero.
+double clip_factor(double norm, double most) { return most > 0 ? std::min(most / (norm + 1e-6), 1.0) : 1.0; }
+
+void scale_gradient(Weights& weights, const at::Tensor& factor) {
+  for (Parameter& p : weights.all()) p.gradient.mul_(factor);
+}
+
+void adamw_step(Transformer& model, const at::Tensor& step, const mempo_update_options& o) {
+  std::vector<at::Tensor> masters, gradients, first, second, steps;
+  for (Parameter& p : model.weights.all()) {
     masters.push_back(p.master);
-    gradients.push_back(p.gradient_sum());
+    gradients.push_back(p.gradient);
     first.push_back(p.first_moment);
     second.push_back(p.second_moment);
     steps.push_back(step);
@@ -136,15 +150,15 @@ int mempo_update(mempo_model* model, const mempo_update_options* options, double
     *grad_norm = gradient_norm(model->weights);
     *skipped = std::isfinite(*grad_norm) ? 0 : 1;
     if (*skipped == 0) {
-      // torch.nn.utils.clip_grad_norm_ keeps the same distance from zero.
-      const double factor = options->clip_norm > 0 ? options->clip_norm / (*grad_norm + 1e-6) : 1.0;
-      if (factor < 1.0) {
-        for (Parameter& p : model->weights.all()) {
-          if (p.gradient.defined()) p.gradient.mul_(factor);
-        }
-      }
+      make_moments(model->weights);
+      const auto number = [&](double value) {
+        return at::scalar_tensor(value, at::TensorOptions().dtype(at::kFloat).device(model->device));
+      };
+      const double factor = clip_factor(*grad_norm, options->clip_norm);
+      const at::Tensor scale = number(factor), step = number(static_cast<double>(model->update_count + 1));
+      if (factor < 1.0) scale_gradient(model->weights, scale);
+      adamw_step(*model, step, *options);
       ++model->update_count;
-      adamw_step(*model, *options);
     }
     drop_gradient(model->weights);
   });
