@@ -136,6 +136,28 @@ func TestWeightsThatAreNoNumbersAreNotSaved(t *testing.T) {
 	refused(t, runTrain(t.Context(), path, []string{"optimizer.learning_rate=1e30", "optimizer.weight_decay=0"}, nil), fault.CodeOther, "not finite")
 }
 
+func TestExitCodesOfRuns(t *testing.T) {
+	dir := tinyFolder(t, "qwen2-tiny")
+	empty := t.TempDir()
+	for _, test := range []struct {
+		sets []string
+		code int
+		last string // of what it tells
+	}{
+		{nil, 0, "done: "},
+		{[]string{"model.path=" + empty}, fault.CodeUsage, "mempo-train: cannot read " + empty},
+		{[]string{"tools.search.backend=http", "tools.search.url=http://127.0.0.1:1", "tools.search.tries=1"}, fault.CodeEnvironment, "mempo-train: search service http://127.0.0.1:1"},
+		{[]string{"optimizer.learning_rate=1e30"}, fault.CodeOther, "mempo-train: generation"},
+	} {
+		path, _ := tinyConfig(t, dir)
+		r := startRun(t, path, test.sets...)
+		code, _ := r.end()
+		if last := r.lines[len(r.lines)-1]; code != test.code || !strings.HasPrefix(last, test.last) {
+			t.Errorf("%q: exit code %d, want %d, and %q", test.sets, code, test.code, last)
+		}
+	}
+}
+
 // asMounted makes a test run again in a process with file systems of its own.
 const asMounted = "MEMPO_TEST_AS_MOUNTED"
 
