@@ -47,7 +47,7 @@ func TestFindUnwanted(t *testing.T) {
 		{`path = "/root/.cache"`, true},
 		{"see /home/someone/notes", true},
 		{"cd /" + "work/main", true},
-		{"a tree/work/sheet", false},
+		{"a tree/" + "work/sheet", false},
 		{"https://example.org/root/x", false},
 		{"// TO" + "DO: later", true},
 		{"methods of doing", false},
