@@ -95,7 +95,7 @@ func TestHostileServers(t *testing.T) {
 			if failure.Kind != c.kind || failure.Attempts != c.attempts || failure.Timeouts != c.timeouts {
 				t.Errorf("got %+v", failure)
 			}
-			if took > 3*time.Second {
+			if took > 30*time.Second {
 				t.Errorf("took %s", took)
 			}
 			if stats := h.Stats(); stats.Timeouts != int64(c.timeouts) || stats.Failures != 1 {

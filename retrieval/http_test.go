@@ -259,7 +259,7 @@ func TestContextEndsACall(t *testing.T) {
 				})
 			}
 			group.Wait()
-			if took := time.Since(started); took > 5*time.Second {
+			if took := time.Since(started); took > 30*time.Second {
 				t.Errorf("took %s", took)
 			}
 			if stats := h.Stats(); stats.Abandoned != int64(calls) || stats.Failures != 0 || stats.Timeouts != 0 || stats.InFlight != 0 || stats.Queued != 0 {

@@ -17,6 +17,7 @@ import (
 )
 
 func TestDeadlines(t *testing.T) {
+	const deadline = time.Second // far above what the others need
 	hang := func(ctx context.Context, query string) ([]retrieval.Passage, error) {
 		if query == "q0 3" {
 			<-ctx.Done()
@@ -28,10 +29,10 @@ func TestDeadlines(t *testing.T) {
 		name   string
 		change func(*Options)
 	}{
-		{"of a trajectory", func(o *Options) { o.TrajectoryDeadline = 300 * time.Millisecond }},
-		{"of the step", func(o *Options) { o.StepDeadline = 300 * time.Millisecond }},
+		{"of a trajectory", func(o *Options) { o.TrajectoryDeadline = deadline }},
+		{"of the step", func(o *Options) { o.StepDeadline = deadline }},
 		// The others stand still while the batch waits for the hanging tool; that is not theirs to answer for.
-		{"of a trajectory, fixed", func(o *Options) { o.TrajectoryDeadline, o.Schedule = 300*time.Millisecond, Fixed }},
+		{"of a trajectory, fixed", func(o *Options) { o.TrajectoryDeadline, o.Schedule = deadline, Fixed }},
 	} {
 		o := toyOptions(16)
 		o.Schedule = Eager
@@ -40,7 +41,7 @@ func TestDeadlines(t *testing.T) {
 		p := newFakePolicy(t, o, drawn, twoTurns)
 		start := time.Now()
 		groups, stats := run(t, p, o, drawn, searchTools(hang))
-		if elapsed := time.Since(start); elapsed < 300*time.Millisecond || elapsed > 3*time.Second {
+		if elapsed := time.Since(start); elapsed < deadline || elapsed > time.Minute {
 			t.Errorf("%s: the run took %v", c.name, elapsed)
 		}
 		for m, trajectory := range groups[0].Trajectories {
@@ -48,7 +49,7 @@ func TestDeadlines(t *testing.T) {
 			if late != (m == 3) {
 				t.Errorf("%s: member %d stopped by %s", c.name, m, trajectory.Stop)
 			}
-			if late && (!strings.Contains(trajectory.StopDetail, "waiting for search") || trajectory.Elapsed < 300*time.Millisecond || slices.Contains(trajectory.ResponseMask, true)) {
+			if late && (!strings.Contains(trajectory.StopDetail, "waiting for search") || trajectory.Elapsed < o.TrajectoryDeadline || trajectory.Elapsed <= 0 || slices.Contains(trajectory.ResponseMask, true)) {
 				t.Errorf("%s: %q after %v", c.name, trajectory.StopDetail, trajectory.Elapsed)
 			}
 		}
@@ -62,7 +63,7 @@ func TestDeadlines(t *testing.T) {
 // one's row is free, waits for that.
 func TestToolsOfLateMembersAreStopped(t *testing.T) {
 	o := toyOptions(3)
-	o.MaxRows, o.Schedule, o.TrajectoryDeadline = 2, Eager, 300*time.Millisecond
+	o.MaxRows, o.Schedule, o.TrajectoryDeadline = 2, Eager, time.Second
 	drawn := questions(1)
 	stopped := make(chan struct{})
 	groups, _ := run(t, newFakePolicy(t, o, drawn, twoTurns), o, drawn, searchTools(func(ctx context.Context, query string) ([]retrieval.Passage, error) {
