@@ -195,11 +195,11 @@ type Scoring struct {
 	OldLogProb string `toml:"old_log_prob"` // "recompute" in the trainer's own forward pass, or those seen in the "rollout". "recompute" (verl)
 }
 
-// Eval is the evaluation during training, with sampling settings of its own.
+// Eval is an evaluation, of its own or during training, with sampling settings of its own.
 type Eval struct {
-	Every       int     `toml:"every"`       // steps between evaluations; 0 is never. 0 (own)
+	Every       int     `toml:"every"`       // steps between evaluations during training; 0 is never. 0 (own)
 	Questions   int     `toml:"questions"`   // the first so many; 0 is all. 0 (own)
-	Context     string  `toml:"context"`     // "limited" or "full". "limited" (paper)
+	Context     List    `toml:"context"`     // "limited", "full", or both; the first one's figures are those of eval/em and the like. "limited" (paper)
 	Temperature float64 `toml:"temperature"` // 0 takes the likeliest token. 0 (own)
 	TopP        float64 `toml:"top_p"`       // 1 (own)
 	TopK        int     `toml:"top_k"`       // 0 (own)
@@ -260,7 +260,7 @@ func Default() *Config {
 			ClipNorm: 1, PPOEpochs: 1, MicroBatchTokens: 8192, MaxNonfinite: 10,
 		},
 		Scoring:    Scoring{Form: "naive", OldLogProb: "recompute"},
-		Eval:       Eval{Context: "limited", TopP: 1, Samples: 1, Tools: tools.clone()},
+		Eval:       Eval{Context: List{"limited"}, TopP: 1, Samples: 1, Tools: tools.clone()},
 		Checkpoint: Checkpoint{Every: 10, Keep: 2, KeepBest: "eval/em"},
 		Bench:      Bench{PromptTokens: 128, Turns: 3, TurnTokens: 64, ToolTokens: 96, MemoryTokens: 24, AnswerTokens: 8, Repeats: 3},
 	}

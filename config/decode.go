@@ -41,24 +41,25 @@ type problem struct {
 	text string
 }
 
-// reader fills a Config from TOML text and collects what does not fit. The library matches keys
+// reader fills a struct from TOML text and collects what does not fit. The library matches keys
 // without regard to case and drops those it does not know; here both are errors.
 type reader struct {
 	meta     toml.MetaData
-	lines    bool // messages name the line
+	all      []entry // that the file can hold
+	lines    bool    // messages name the line
 	problems []problem
 }
 
-// read fills config from text, which may set any of its keys. Problems are in the order of lines;
-// a syntax error is the only one.
-func read(text string, config *Config, lines bool) []problem {
-	r := reader{lines: lines}
+// read fills target, a pointer to a struct, from text, which may set any of its keys. Problems are
+// in the order of lines; a syntax error is the only one.
+func read(text string, target any, lines bool) []problem {
+	r := reader{all: entries(target), lines: lines}
 	var top map[string]toml.Primitive
 	var err error
 	if r.meta, err = toml.Decode(text, &top); err != nil {
 		return []problem{syntaxProblem(err)}
 	}
-	r.table(top, nil, reflect.ValueOf(config).Elem())
+	r.table(top, nil, reflect.ValueOf(target).Elem())
 	slices.SortStableFunc(r.problems, func(a, b problem) int { return a.line - b.line })
 	return r.problems
 }
@@ -77,7 +78,7 @@ func (r *reader) table(entries map[string]toml.Primitive, path []string, target 
 		entry, here := entries[name], append(slices.Clone(path), name)
 		field, ok := fieldNamed(target, name)
 		if !ok {
-			r.report(entry, func(at string) string { return unknown(here, r.isTable(here), at) })
+			r.report(entry, func(at string) string { return unknown(r.all, here, r.isTable(here), at) })
 			continue
 		}
 		r.value(entry, here, field)
@@ -166,6 +167,8 @@ func wanted(t reflect.Type) string {
 		return "a table"
 	case reflect.Slice:
 		return "a list of strings"
+	case reflect.Map:
+		return "a table of numbers"
 	case reflect.Array:
 		return fmt.Sprintf("a list of %d numbers", t.Len())
 	default:

@@ -12,14 +12,26 @@ import (
 // reach 0 one step after the last, so that no step is spent at 0.
 func (c *Config) LearningRate(step int) float64 {
 	o := c.Optimizer
-	if step <= o.WarmupSteps {
-		return o.LearningRate * float64(step) / float64(o.WarmupSteps)
+	if step <= o.WarmupSteps || o.Schedule == "constant" {
+		return warmup(o.LearningRate, step, o.WarmupSteps)
 	}
-	if o.Schedule == "constant" {
-		return o.LearningRate
+	return o.LearningRate * halfCosine(step-o.WarmupSteps-1, c.Run.Steps-o.WarmupSteps)
+}
+
+// warmup is the rate at a step, counted from 1, of a run that is constant behind its warm-up.
+func warmup(rate float64, step, steps int) float64 {
+	if step >= steps {
+		return rate
 	}
-	progress := float64(step-o.WarmupSteps-1) / float64(c.Run.Steps-o.WarmupSteps)
-	return o.LearningRate * (1 + math.Cos(math.Pi*progress)) / 2
+	return rate * float64(step) / float64(steps)
+}
+
+// halfCosine falls from 1 to 0 while done goes from 0 to all.
+func halfCosine(done, all int) float64 {
+	if all < 1 {
+		return 1
+	}
+	return (1 + math.Cos(math.Pi*float64(done)/float64(all))) / 2
 }
 
 // OptimizerStepsPerStep is the number of optimiser steps of one step.

@@ -16,21 +16,41 @@ import (
 // Errors name the file (or the set), the line and the key; there may be several, one a line. Like
 // Validate's they are mistakes of the user's.
 func Load(path string, sets []string) (*Config, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("cannot read the config: %w", err)
-	}
-	config, err := parse(path, string(text), sets)
+	config, err := load(path, sets)
 	if err != nil {
 		return nil, err
 	}
-	if err := config.readTexts(); err != nil {
-		return nil, within(path, err)
+	return config, within(path, config.Validate())
+}
+
+// LoadEvaluation reads the config of an evaluation, which has the keys of a run's: those that only
+// training needs may be missing. The config of a run is one, too. Errors are like Load's.
+func LoadEvaluation(path string, sets []string) (*Config, error) {
+	config, err := load(path, sets)
+	if err != nil {
+		return nil, err
 	}
-	if err := config.Validate(); err != nil {
-		return nil, within(path, err)
+	return config, within(path, config.ValidateEvaluation())
+}
+
+func load(path string, sets []string) (*Config, error) {
+	text, err := readFile(path)
+	if err != nil {
+		return nil, err
 	}
-	return config, nil
+	config, err := parse(path, text, sets)
+	if err != nil {
+		return nil, err
+	}
+	return config, within(path, readTexts(config.texts()))
+}
+
+func readFile(path string) (string, error) {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "", fmt.Errorf("cannot read the config: %w", err)
+	}
+	return string(text), nil
 }
 
 // Parse reads the text of a config that Write wrote.
@@ -38,6 +58,9 @@ func Parse(text string) (*Config, error) { return parse("config", text, nil) }
 
 // within puts a file's name in front of each line of an error.
 func within(path string, err error) error {
+	if err == nil {
+		return nil
+	}
 	return errors.New(path + ": " + strings.ReplaceAll(err.Error(), "\n", "\n"+path+": "))
 }
 
@@ -47,17 +70,25 @@ func parse(path, text string, sets []string) (*Config, error) {
 	config := Default()
 	for range 2 {
 		config.Eval.Tools = config.Tools.clone()
-		if problems := read(text, config, true); len(problems) > 0 {
-			return nil, joined(path, problems)
-		}
-		for _, set := range sets {
-			if err := config.set(set); err != nil {
-				return nil, err
-			}
+		if err := fill(config, path, text, sets); err != nil {
+			return nil, err
 		}
 	}
 	config.resolve()
 	return config, nil
+}
+
+// fill sets the keys of target, a pointer to a struct, that text and then sets hold.
+func fill(target any, path, text string, sets []string) error {
+	if problems := read(text, target, true); len(problems) > 0 {
+		return joined(path, problems)
+	}
+	for _, set := range sets {
+		if err := override(target, set); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func joined(path string, problems []problem) error {
@@ -70,8 +101,8 @@ func joined(path string, problems []problem) error {
 
 var dottedKey = regexp.MustCompile(`^[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)*$`)
 
-// set overrides one key.
-func (c *Config) set(text string) error {
+// override sets one key of target, a pointer to a struct.
+func override(target any, text string) error {
 	key, value, ok := strings.Cut(text, "=")
 	key = strings.TrimSpace(key)
 	if !ok || !dottedKey.MatchString(key) {
@@ -83,11 +114,11 @@ func (c *Config) set(text string) error {
 	}
 	var problems []problem
 	if isValue(value) {
-		if problems = read(key+" = "+value, c, false); len(problems) == 0 {
+		if problems = read(key+" = "+value, target, false); len(problems) == 0 {
 			return nil
 		}
 	}
-	if again := read(key+" = "+string(bare), c, false); len(again) > 0 {
+	if again := read(key+" = "+string(bare), target, false); len(again) > 0 {
 		if problems == nil {
 			problems = again
 		}
@@ -111,8 +142,12 @@ func (c *Config) resolve() {
 	if c.Optimizer.QuestionsPerMinibatch == 0 {
 		c.Optimizer.QuestionsPerMinibatch = c.Rollout.QuestionsPerStep
 	}
-	if name, ok := shortNames[c.Model.DType]; ok {
-		c.Model.DType = name
+	c.Model.resolve()
+}
+
+func (m *Model) resolve() {
+	if name, ok := shortNames[m.DType]; ok {
+		m.DType = name
 	}
 }
 

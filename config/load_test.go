@@ -133,7 +133,7 @@ func TestDefaults(t *testing.T) {
 		"optimizer.learning_rate": "1e-06", "optimizer.warmup_steps": "0", "optimizer.schedule": `"constant"`, "optimizer.betas": "[0.9, 0.999]",
 		"optimizer.eps": "1e-08", "optimizer.weight_decay": "0.01", "optimizer.clip_norm": "1.0", "optimizer.ppo_epochs": "1",
 		"optimizer.questions_per_minibatch": "4", "optimizer.max_nonfinite": "10",
-		"eval.context": `"limited"`, "eval.temperature": "0.0", "eval.samples": "1",
+		"eval.context": `["limited"]`, "eval.temperature": "0.0", "eval.samples": "1",
 		"checkpoint.every": "10", "checkpoint.keep": "2", "checkpoint.keep_best": `"eval/em"`,
 	} {
 		if got[key] != want {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// entry is a key or a table that a config can hold.
+// entry is a key or a table that a file can hold.
 type entry struct {
 	table string // dotted name of the table it stands in, "" for the file itself
 	name  string
@@ -23,8 +23,9 @@ func (e entry) path() string {
 
 func (e entry) isTable() bool { return e.value.Kind() == reflect.Struct }
 
-// entries lists everything a config holds, tables before their keys, in the order of the structs.
-func entries(config *Config) []entry { return below(reflect.ValueOf(config).Elem(), "") }
+// entries lists everything a file of target's kind, a pointer to a struct, can hold: tables before
+// their keys, in the order of the structs.
+func entries(target any) []entry { return below(reflect.ValueOf(target).Elem(), "") }
 
 func below(table reflect.Value, path string) []entry {
 	var list []entry
@@ -38,9 +39,9 @@ func below(table reflect.Value, path string) []entry {
 	return list
 }
 
-// unknown says that a config has nothing at path, and what may have been meant. at is where it
-// stands.
-func unknown(path []string, isTable bool, at string) string {
+// unknown says that there is nothing at path, and which of all entries may have been meant. at is
+// where it stands.
+func unknown(all []entry, path []string, isTable bool, at string) string {
 	name, table := path[len(path)-1], strings.Join(path[:len(path)-1], ".")
 	kind := "key"
 	if isTable {
@@ -54,7 +55,7 @@ func unknown(path []string, isTable bool, at string) string {
 		repeated = "tools."
 	}
 	var same, other []entry
-	for _, e := range entries(Default()) {
+	for _, e := range all {
 		switch {
 		case e.isTable() != isTable || strings.HasPrefix(e.path(), repeated):
 		case e.table == table:

@@ -28,8 +28,8 @@ func (c *Config) texts() []textKey {
 
 // readTexts puts the content of files in the place of their names, so that the resolved config
 // holds what the model is told. The newline at the end of a file is dropped.
-func (c *Config) readTexts() error {
-	for _, t := range c.texts() {
+func readTexts(texts []textKey) error {
+	for _, t := range texts {
 		name, isFile := strings.CutPrefix(*t.value, "@")
 		switch {
 		case strings.HasPrefix(name, "@") && isFile:

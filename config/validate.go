@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/url"
+	"reflect"
 	"regexp"
 	"slices"
 	"strings"
@@ -97,31 +98,75 @@ func (c *Config) Validate() error {
 	c.Loss.check(&r)
 	c.checkOptimizer(&r)
 	c.checkEval(&r)
+	if !reflect.DeepEqual(c.Eval.Tools, c.Tools) { // what is wrong in both is said once
+		c.Eval.Tools.check(&r, "eval.tools")
+	}
 	c.checkBench(&r)
+	return errors.Join(r.violations...)
+}
+
+// ValidateEvaluation checks what an evaluation uses, as Validate does for a run.
+func (c *Config) ValidateEvaluation() error {
+	var r rules
+	c.Run.checkPlace(&r)
+	c.Model.check(&r, "the HuggingFace folder of the model to evaluate")
+	r.files("data.eval", c.Data.Eval, "one or more question files")
+	c.Data.checkLengths(&r)
+	c.checkRollout(&r)
+	c.checkReward(&r)
+	c.checkEval(&r)
+	tools := "eval.tools"
+	if reflect.DeepEqual(c.Eval.Tools, c.Tools) {
+		tools = "tools"
+	}
+	c.Eval.Tools.check(&r, tools)
 	return errors.Join(r.violations...)
 }
 
 var device = regexp.MustCompile(`^(auto|cpu|cuda(:[0-9]+)?)$`)
 
 func (c *Config) checkRun(r *rules) {
-	r.given("run.dir", c.Run.Dir, "the folder that the run writes to")
-	atLeast(r, "run.seed", c.Run.Seed, 0)
-	atLeast(r, "run.steps", c.Run.Steps, 1)
-	r.oneOf("run.resume", c.Run.Resume, "auto", "never")
-	r.given("model.path", c.Model.Path, "the HuggingFace folder of the model to train")
-	r.oneOf("model.dtype", c.Model.DType, "auto", "float32", "bfloat16")
-	if !device.MatchString(c.Model.Device) {
-		r.violated("model.device", quoted(c.Model.Device), `"auto", "cpu", "cuda" or "cuda:N"`)
-	}
-	between(r, "model.threads", c.Model.Threads, 0, 1024)
+	c.Run.check(r)
+	c.Model.check(r, toTrain)
 	r.files("data.train", c.Data.Train, "one or more question files")
-	r.oneOf("data.over_length", c.Data.OverLength, "drop", "error")
-	atLeast(r, "data.max_prompt_tokens", c.Data.MaxPromptTokens, 0)
+	c.Data.checkLengths(r)
 	r.oneOf("scoring.form", c.Scoring.Form, "naive")
 	r.oneOf("scoring.old_log_prob", c.Scoring.OldLogProb, "recompute", "rollout")
-	atLeast(r, "checkpoint.every", c.Checkpoint.Every, 1)
-	atLeast(r, "checkpoint.keep", c.Checkpoint.Keep, 1)
-	if best := c.Checkpoint.KeepBest; best != "" && !strings.HasPrefix(best, "eval/") && !strings.HasPrefix(best, "score/") {
+	c.Checkpoint.check(r)
+}
+
+// toTrain is what model.path is, where a model is trained.
+const toTrain = "the HuggingFace folder of the model to train"
+
+func (u Run) check(r *rules) {
+	u.checkPlace(r)
+	atLeast(r, "run.steps", u.Steps, 1)
+	r.oneOf("run.resume", u.Resume, "auto", "never")
+}
+
+func (u Run) checkPlace(r *rules) {
+	r.given("run.dir", u.Dir, "the folder that the run writes to")
+	atLeast(r, "run.seed", u.Seed, 0)
+}
+
+func (m Model) check(r *rules, path string) {
+	r.given("model.path", m.Path, path)
+	r.oneOf("model.dtype", m.DType, "auto", "float32", "bfloat16")
+	if !device.MatchString(m.Device) {
+		r.violated("model.device", quoted(m.Device), `"auto", "cpu", "cuda" or "cuda:N"`)
+	}
+	between(r, "model.threads", m.Threads, 0, 1024)
+}
+
+func (d Data) checkLengths(r *rules) {
+	r.oneOf("data.over_length", d.OverLength, "drop", "error")
+	atLeast(r, "data.max_prompt_tokens", d.MaxPromptTokens, 0)
+}
+
+func (c Checkpoint) check(r *rules) {
+	atLeast(r, "checkpoint.every", c.Every, 1)
+	atLeast(r, "checkpoint.keep", c.Keep, 1)
+	if best := c.KeepBest; best != "" && !strings.HasPrefix(best, "eval/") && !strings.HasPrefix(best, "score/") {
 		r.violated("checkpoint.keep_best", quoted(best), `a metric of eval/ or score/, or "" for none`)
 	}
 }

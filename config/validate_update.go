@@ -3,7 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
-	"reflect"
+	"slices"
 	"strings"
 )
 
@@ -52,23 +52,28 @@ func (l Loss) check(r *rules) {
 
 func (c *Config) checkOptimizer(r *rules) {
 	o := c.Optimizer
-	atLeast(r, "optimizer.learning_rate", o.LearningRate, 0)
-	atLeast(r, "optimizer.warmup_steps", o.WarmupSteps, 0)
-	r.oneOf("optimizer.schedule", o.Schedule, "constant", "cosine")
-	for _, beta := range o.Betas {
-		if inside := beta >= 0 && beta < 1; !inside {
-			r.violated("optimizer.betas", o.Betas, "two numbers from 0 to below 1")
-			break
-		}
-	}
-	divisor(r, "optimizer.eps", o.Eps, 1e-30)
-	atLeast(r, "optimizer.weight_decay", o.WeightDecay, 0)
-	atLeast(r, "optimizer.clip_norm", o.ClipNorm, 0)
+	r.adamw(o.LearningRate, o.WarmupSteps, o.Schedule, o.Betas, o.Eps, o.WeightDecay, o.ClipNorm)
 	atLeast(r, "optimizer.ppo_epochs", o.PPOEpochs, 1)
 	atLeast(r, "optimizer.questions_per_minibatch", o.QuestionsPerMinibatch, 1)
 	c.checkMinibatch(r)
 	atLeast(r, "optimizer.micro_batch_tokens", o.MicroBatchTokens, 1)
 	atLeast(r, "optimizer.max_nonfinite", o.MaxNonfinite, 1)
+}
+
+// adamw checks the keys that every [optimizer] has.
+func (r *rules) adamw(rate float64, warmup int, schedule string, betas [2]float64, eps, decay, clip float64) {
+	atLeast(r, "optimizer.learning_rate", rate, 0)
+	atLeast(r, "optimizer.warmup_steps", warmup, 0)
+	r.oneOf("optimizer.schedule", schedule, "constant", "cosine")
+	for _, beta := range betas {
+		if inside := beta >= 0 && beta < 1; !inside {
+			r.violated("optimizer.betas", betas, "two numbers from 0 to below 1")
+			break
+		}
+	}
+	divisor(r, "optimizer.eps", eps, 1e-30)
+	atLeast(r, "optimizer.weight_decay", decay, 0)
+	atLeast(r, "optimizer.clip_norm", clip, 0)
 }
 
 func (c *Config) checkMinibatch(r *rules) {
@@ -93,15 +98,25 @@ func (c *Config) checkEval(r *rules) {
 		r.files("data.eval", c.Data.Eval, fmt.Sprintf("question files, as eval.every is %d", e.Every))
 	}
 	atLeast(r, "eval.questions", e.Questions, 0)
-	r.oneOf("eval.context", e.Context, "limited", "full")
+	r.contexts("eval.context", e.Context)
 	atLeast(r, "eval.temperature", e.Temperature, 0)
 	if inside := e.TopP > 0 && e.TopP <= 1; !inside {
 		r.violated("eval.top_p", e.TopP, "above 0, up to 1")
 	}
 	atLeast(r, "eval.top_k", e.TopK, 0)
 	atLeast(r, "eval.samples", e.Samples, 1)
-	if !reflect.DeepEqual(e.Tools, c.Tools) { // what is wrong in both is said once
-		e.Tools.check(r, "eval.tools")
+}
+
+// contexts refuses all but a choice of the known ones.
+func (r *rules) contexts(key string, found List) {
+	if len(found) == 0 {
+		r.violated(key, "empty", `"limited", "full" or both`)
+	}
+	for k, context := range found {
+		r.oneOf(key, context, "limited", "full")
+		if slices.Contains(found[:k], context) {
+			r.violated(key, fmt.Sprintf("%q twice", context), "each context once")
+		}
 	}
 }
 

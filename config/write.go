@@ -12,7 +12,12 @@ import (
 // Write writes every key of a config as TOML that Load reads back to the same config.
 func Write(w io.Writer, config *Config) error {
 	out := *config
-	for _, t := range out.texts() {
+	return write(w, &out, out.texts())
+}
+
+// write writes out, a pointer to a struct of which texts are keys.
+func write(w io.Writer, out any, texts []textKey) error {
+	for _, t := range texts {
 		if strings.HasPrefix(*t.value, "@") {
 			*t.value = "@" + *t.value
 		}
@@ -35,7 +40,10 @@ type Difference struct {
 func (d Difference) String() string { return fmt.Sprintf("%s: %s → %s", d.Key, d.A, d.B) }
 
 // Diff lists the keys whose values differ, in the order of the tables.
-func Diff(a, b *Config) []Difference {
+func Diff(a, b *Config) []Difference { return diff(a, b) }
+
+// diff compares two pointers to structs of the same type.
+func diff(a, b any) []Difference {
 	var differences []Difference
 	inB := entries(b)
 	for k, e := range entries(a) {

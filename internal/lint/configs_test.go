@@ -13,8 +13,26 @@ func TestEveryShippedConfigLoads(t *testing.T) {
 		if !strings.HasPrefix(file, "configs/") {
 			continue
 		}
-		if _, err := config.Load(filepath.Join(root, file), nil); err != nil {
+		if err := load(filepath.Join(root, file)); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 	}
+}
+
+func load(path string) error {
+	kind, err := config.KindOf(path)
+	if err != nil {
+		return err
+	}
+	switch kind {
+	case config.KindWorld:
+		_, err = config.LoadWorld(path, nil)
+	case config.KindSFT:
+		_, err = config.LoadSFT(path, nil)
+	case config.KindEvaluation:
+		_, err = config.LoadEvaluation(path, nil)
+	default:
+		_, err = config.Load(path, nil)
+	}
+	return err
 }
