@@ -17,7 +17,7 @@ import (
 
 // Options say how a question file is read.
 type Options struct {
-	// Fields maps "id", "question", "golden_answers" or "source" to the column that holds it, in
+	// Fields maps "id", "question", "golden_answers", "source" or "hops" to the column that holds it, in
 	// place of the columns of the known shapes. A dotted path reaches into objects and lists:
 	// "answers.0" is the first element of the list "answers".
 	Fields map[string]string
@@ -29,14 +29,14 @@ const (
 	fieldQuestion = "question"
 	fieldGolden   = "golden_answers"
 	fieldSource   = "source"
+	fieldHops     = "hops"
 )
 
 // Set is a checked set of questions in the order of its files.
 type Set struct {
 	Questions []Question
-	// Hash is the SHA-256, in hex, of every question as read (id, text, golden answers, source and
-	// order): equal hashes mean that the same draws give the same questions, whatever the format
-	// of the files.
+	// Hash is Hash of the questions: equal hashes mean that the same draws give the same questions,
+	// whatever the format of the files.
 	Hash string
 }
 
@@ -57,7 +57,7 @@ type emit func(row int, rec record, bad error)
 // JSON array, told apart by its first bytes. A row has one of these shapes, told apart by its
 // columns (a column that is null counts as absent):
 //
-//   - {"id", "question", "golden_answers"}, with "data_source" optional
+//   - {"id", "question", "golden_answers"}, with "data_source" and "hops" optional
 //   - verl and Search-R1: golden answers in reward_model.ground_truth.target (or ground_truth
 //     itself), source in data_source; the question is extra_info.question, else the column
 //     question, else prompt; where that is a list of messages, the content of the last one with
@@ -69,7 +69,8 @@ type emit func(row int, rec record, bad error)
 // (several objectives). Numbers are refused. Blank strings in a list are dropped, as they would
 // match nothing. A row without an id gets its number in the set, from 1. Two rows with the same
 // id and source are refused; where only the sources differ, every id of the set is written as
-// "source/id", so that ids are unique.
+// "source/id", so that ids are unique. The number of hops is a whole number from 1 in the column
+// "hops", else that of an id as MuSiQue has them ("2hop__…"), else not known.
 func Load(paths []string, options Options) (*Set, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("no question file given")
@@ -84,11 +85,11 @@ func Load(paths []string, options Options) (*Set, error) {
 		}
 	}
 	l.qualifyIDs()
-	return &Set{Questions: l.questions, Hash: hash(l.questions)}, nil
+	return &Set{Questions: l.questions, Hash: Hash(l.questions)}, nil
 }
 
 func checkFields(fields map[string]string) error {
-	allowed := []string{fieldID, fieldQuestion, fieldGolden, fieldSource}
+	allowed := []string{fieldID, fieldQuestion, fieldGolden, fieldSource, fieldHops}
 	for name, path := range fields {
 		if !slices.Contains(allowed, name) {
 			return fmt.Errorf("data.fields: unknown field %q, allowed: %s", name, strings.Join(allowed, ", "))
@@ -225,7 +226,8 @@ func (e *rowErrors) err() error {
 	return fmt.Errorf("%d: %w (%d more are bad: %s)", e.firstRow, e.first, e.more, list)
 }
 
-func hash(questions []Question) string {
+// Hash is the SHA-256, in hex, of questions with their ids, golden answers and sources, in order.
+func Hash(questions []Question) string {
 	h := sha256.New()
 	encoder := json.NewEncoder(h) // a JSON value a line: no two lists of questions are written alike
 	for _, q := range questions {

@@ -87,7 +87,22 @@ func TestLoadShapes(t *testing.T) {
 		},
 		"MuSiQue original": {
 			content: `{"id":"2hop__1_2","paragraphs":[{"idx":0}],"question":"q?","answer":"NYC","answer_aliases":["New York",""],"answerable":true}`,
-			want:    []Question{{ID: "2hop__1_2", Text: "q?", Objectives: one("NYC", "New York")}},
+			want:    []Question{{ID: "2hop__1_2", Text: "q?", Objectives: one("NYC", "New York"), Hops: 2}},
+		},
+		"hops of a column, of an id, of a mapped column": {
+			content: `{"id":"3hop1__1","question":"q","golden_answers":"a","hops":4}` + "\n" + `{"id":"3hop1__2","question":"q","golden_answers":"a","hops":null}` + "\n" +
+				`{"id":"hop__3","question":"q","golden_answers":"a","hops":2.0}` + "\n" + `{"id":"0hop__4","question":"q","golden_answers":"a"}`,
+			want: []Question{
+				{ID: "3hop1__1", Text: "q", Objectives: one("a"), Hops: 4},
+				{ID: "3hop1__2", Text: "q", Objectives: one("a"), Hops: 3},
+				{ID: "hop__3", Text: "q", Objectives: one("a"), Hops: 2},
+				{ID: "0hop__4", Text: "q", Objectives: one("a")},
+			},
+		},
+		"mapped hops": {
+			content: `{"id":"2hop__1","question":"q","golden_answers":"a","meta":{"n":5}}`,
+			fields:  map[string]string{"hops": "meta.n"},
+			want:    []Question{{ID: "2hop__1", Text: "q", Objectives: one("a"), Hops: 5}},
 		},
 		"mapped columns": {
 			content: `{"qid":7,"query":"q?","answers":["a","b"],"meta":{"set":"dev"},"question":"not this"}`,
@@ -153,6 +168,11 @@ func TestLoadRefuses(t *testing.T) {
 		"question a number":      {`{"question":4,"golden_answers":"a"}`, nil, []string{"question is the number 4, want a string"}},
 		"blank question":         {`{"question":" ","golden_answers":"a"}`, nil, []string{"question is blank"}},
 		"id an object":           {`{"id":{},"question":"q","golden_answers":"a"}`, nil, []string{"id is an object, want a string or a number"}},
+		"hops not whole":         {`{"question":"q","golden_answers":"a","hops":1.5}`, nil, []string{"line 1: hops is the number 1.5, want a whole number from 1 to 1000"}},
+		"hops 0":                 {good + `{"question":"q","golden_answers":"a","hops":0}`, nil, []string{"line 2: hops is the number 0, want a whole number"}},
+		"hops a string":          {`{"question":"q","golden_answers":"a","hops":"2"}`, nil, []string{`hops is the string "2", want a whole number`}},
+		"hops beyond all":        {`{"question":"q","golden_answers":"a","hops":1e300}`, nil, []string{"hops is the number 1e300"}},
+		"mapped hops missing":    {good, map[string]string{"hops": "n"}, []string{"missing column n (from data.fields.hops)"}},
 		"prompt an object":       {`{"prompt":{},"golden_answers":"a"}`, nil, []string{`prompt is an object, want a string or a list`}},
 		"prompt without a user":  {`{"prompt":[{"role":"system","content":"s"}],"golden_answers":"a"}`, nil, []string{`no message with the role "user"`}},
 		"user message not text":  {`{"prompt":[{"role":"user","content":[1]}],"golden_answers":"a"}`, nil, []string{"prompt.0.content is a list of 1"}},
@@ -162,7 +182,7 @@ func TestLoadRefuses(t *testing.T) {
 		"mapped column missing":  {good, map[string]string{"question": "query"}, []string{"missing column query (from data.fields.question)", "columns found: golden_answers, id, question"}},
 		"mapped id missing":      {good, map[string]string{"id": "qid"}, []string{"missing column qid (from data.fields.id)"}},
 		"mapped element missing": {good, map[string]string{"golden_answers": "golden_answers.1"}, []string{"missing column golden_answers.1"}},
-		"unknown field":          {good, map[string]string{"query": "question"}, []string{`unknown field "query"`, "allowed: id, question, golden_answers, source"}},
+		"unknown field":          {good, map[string]string{"query": "question"}, []string{`unknown field "query"`, "allowed: id, question, golden_answers, source, hops"}},
 		"empty mapping":          {good, map[string]string{"id": ""}, []string{"data.fields.id"}},
 		"broken array element":   {`[{"question":"q","golden_answers":"a"}, {"question"]`, nil, []string{"element 2: broken JSON"}},
 		"array not closed":       {`[{"question":"q","golden_answers":"a"}`, nil, []string{"element 1", "not closed"}},
@@ -263,6 +283,9 @@ func TestHashIsOfTheQuestions(t *testing.T) {
 	}
 	if other := load(`[ {"golden_answers":["a","b"], "question":"q","id":"x","more":1} ]`); other != base {
 		t.Error("another way to write the same questions has another hash")
+	}
+	if load(`{"id":"x","question":"q","golden_answers":["a","b"],"hops":2}`) != base {
+		t.Error("the number of hops changes the hash: it would keep runs from going on")
 	}
 	for _, content := range []string{
 		`{"id":"y","question":"q","golden_answers":["a","b"]}`,

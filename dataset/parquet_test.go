@@ -142,14 +142,15 @@ func TestParquetColumnTypes(t *testing.T) {
 		ID     float64 `parquet:"id"`
 		Text   []byte  `parquet:"question"` // no string mark
 		Golden int64   `parquet:"golden_answers"`
+		Hops   int32   `parquet:"hops"`
 	}
-	path := writeParquet(t, []numbers{{ID: 3, Text: []byte("q"), Golden: 12}})
+	path := writeParquet(t, []numbers{{ID: 3, Text: []byte("q"), Golden: 12, Hops: 2}})
 	_, err := Load([]string{path}, Options{})
 	if err == nil || !strings.Contains(err.Error(), "row 1: golden_answers is the number 12, want a string") {
 		t.Errorf("got %v", err)
 	}
 	set, err := Load([]string{path}, Options{Fields: map[string]string{"golden_answers": "question"}})
-	if err != nil || !reflect.DeepEqual(set.Questions, []Question{{ID: "3", Text: "q", Objectives: one("q")}}) {
+	if err != nil || !reflect.DeepEqual(set.Questions, []Question{{ID: "3", Text: "q", Objectives: one("q"), Hops: 2}}) {
 		t.Errorf("got %+v, %v", set, err)
 	}
 	type nothing struct {

@@ -14,4 +14,7 @@ type Question struct {
 	Objectives [][]string
 	// Source names the benchmark the question comes from; "" when the file does not say.
 	Source string
+	// Hops is the number of facts that the answer takes, at least 1; 0 when it is not known. It
+	// groups results and has no part in Set.Hash.
+	Hops int `json:"-"`
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -34,7 +36,7 @@ type shape struct{ fields map[string]string }
 func (s shape) columns() []string {
 	names := []string{
 		fieldID, columnHotpotID, fieldQuestion, fieldGolden, columnReward, columnAnswer, columnAliases,
-		columnPrompt, "extra_info", columnSource,
+		columnPrompt, "extra_info", columnSource, fieldHops,
 	}
 	for _, path := range s.fields {
 		head, _, _ := strings.Cut(path, ".")
@@ -55,7 +57,10 @@ func (s shape) question(rec record) (Question, error) {
 	if q.ID, err = s.label(rec, fieldID, fieldID, columnHotpotID); err != nil {
 		return q, err
 	}
-	q.Source, err = s.label(rec, fieldSource, columnSource)
+	if q.Source, err = s.label(rec, fieldSource, columnSource); err != nil {
+		return q, err
+	}
+	q.Hops, err = s.hops(rec, q.ID)
 	return q, err
 }
 
@@ -232,6 +237,37 @@ func (s shape) label(rec record, field string, columns ...string) (string, error
 	}
 	return "", fmt.Errorf("%s is %s, want a string or a number", path, describe(v))
 }
+
+// hopsOfID matches MuSiQue's ids, such as 2hop__1_2 and 3hop1__1_2_3.
+var hopsOfID = regexp.MustCompile(`^([1-9])hop[0-9]*__`)
+
+// hops reads the number of hops; 0 without one.
+func (s shape) hops(rec record, id string) (int, error) {
+	path, v, err := s.find(rec, fieldHops, fieldHops)
+	if err != nil {
+		return 0, err
+	}
+	if path == "" && s.fields[fieldHops] != "" {
+		return 0, s.missing(rec, fieldHops, fieldHops)
+	}
+	written := fmt.Sprint(v)
+	if path == "" {
+		match := hopsOfID.FindStringSubmatch(id)
+		if match == nil {
+			return 0, nil
+		}
+		written = match[1]
+	}
+	if _, isText := text(v); !isText {
+		if n, err := strconv.ParseFloat(written, 64); err == nil && n == math.Trunc(n) && n >= 1 && n <= maxHops {
+			return int(n), nil
+		}
+	}
+	return 0, fmt.Errorf("%s is %s, want a whole number from 1 to %d", path, describe(v), maxHops)
+}
+
+// maxHops bounds what can be meant by a number of hops.
+const maxHops = 1000
 
 // find returns the first of the columns that the record has, or the mapped one; "" without any.
 func (s shape) find(rec record, field string, columns ...string) (string, any, error) {
