@@ -9,9 +9,8 @@ import (
 
 // Outcome is what a trajectory's answer and format are worth.
 type Outcome struct {
-	reward.Grade
-	FormatOK bool // every turn keeps the format and the last one answers
-	Score    float64
+	reward.TrajectoryGrade
+	Score float64
 }
 
 // Graded is a group with the outcome of each trajectory.
@@ -92,13 +91,7 @@ func (t *Trainer) grade(g *rollout.Group, trajectory *rollout.Trajectory) (Outco
 	if trajectory.Stop.Failed() {
 		return Outcome{}, nil
 	}
-	outcome := Outcome{
-		Grade:    reward.GradeAnswer(trajectory.Answer, g.Question.Objectives),
-		FormatOK: trajectory.Stop == rollout.Answered,
-	}
-	for _, turn := range trajectory.Turns {
-		outcome.FormatOK = outcome.FormatOK && turn.FormatError == ""
-	}
+	outcome := Outcome{TrajectoryGrade: reward.GradeTrajectory(trajectory, g.Question.Objectives)}
 	var err error
 	outcome.Score, err = reward.Score(outcome.Grade, outcome.FormatOK, t.Reward.FormatReward, t.Reward.FormatWeight)
 	if t.Reward.Truncated == "zero" && trajectory.Truncated() {
