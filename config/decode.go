@@ -87,7 +87,8 @@ func (r *reader) table(entries map[string]toml.Primitive, path []string, target 
 
 func (r *reader) value(entry toml.Primitive, path []string, field reflect.Value) {
 	if field.Kind() != reflect.Struct {
-		if err := r.meta.PrimitiveDecode(entry, field.Addr().Interface()); err != nil {
+		notAMap := field.Kind() == reflect.Map && !r.isTable(path) // the library takes anything for a map
+		if err := r.meta.PrimitiveDecode(entry, field.Addr().Interface()); err != nil || notAMap {
 			r.wrongType(entry, path, field)
 		}
 		return
@@ -103,7 +104,10 @@ func (r *reader) value(entry toml.Primitive, path []string, field reflect.Value)
 func (r *reader) wrongType(entry toml.Primitive, path []string, field reflect.Value) {
 	found := tomlNames[r.meta.Type(path...)]
 	r.report(entry, func(at string) string {
-		return fmt.Sprintf("%s%s is %s, want %s", strings.Join(path, "."), at, found, wanted(field.Type()))
+		if want := wanted(field.Type()); want != found {
+			return fmt.Sprintf("%s%s is %s, want %s", strings.Join(path, "."), at, found, want)
+		}
+		return fmt.Sprintf("%s%s holds other things than numbers", strings.Join(path, "."), at)
 	})
 }
 
@@ -168,7 +172,7 @@ func wanted(t reflect.Type) string {
 	case reflect.Slice:
 		return "a list of strings"
 	case reflect.Map:
-		return "a table of numbers"
+		return "a table"
 	case reflect.Array:
 		return fmt.Sprintf("a list of %d numbers", t.Len())
 	default:

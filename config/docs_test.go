@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
@@ -12,14 +13,27 @@ import (
 	"testing"
 )
 
-// documentedKey is a row of the config reference.
+// references are the documents that list the keys of a kind of file.
+var references = []struct {
+	document string
+	root     string // the struct
+	fresh    func() any
+	validate func(any) error
+	words    int // keys that take one of a few words, at least
+}{
+	{"docs/config.md", "Config", func() any { return Default() }, func(c any) error { return c.(*Config).Validate() }, 20},
+	{"docs/sft.md", "SFT", func() any { return DefaultSFT() }, func(c any) error { return c.(*SFT).Validate() }, 4},
+	{"docs/world.md", "World", func() any { return DefaultWorld() }, func(c any) error { return c.(*World).Validate() }, 0},
+}
+
+// documentedKey is a row of a reference.
 type documentedKey struct{ key, value, from, meaning string }
 
 var documentedRow = regexp.MustCompile("(?m)^\\| `([a-z0-9_.]+)` \\| (.+?) \\| (.+?) \\| (.+) \\|$")
 
-func documentedKeys(t *testing.T) []documentedKey {
+func documentedKeys(t *testing.T, document string) []documentedKey {
 	t.Helper()
-	text, err := os.ReadFile("../docs/config.md")
+	text, err := os.ReadFile("../" + document)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -33,23 +47,25 @@ func documentedKeys(t *testing.T) []documentedKey {
 // origin reads the end of a key's comment, "default (where it comes from)".
 var origin = regexp.MustCompile(`\((paper|source|verl|own)\)$`)
 
-// origins says where the default of each key comes from, by the comments of the structs; "–" for a
-// key without one.
-func origins(t *testing.T) map[string]string {
+// origins says where the default of each key of a struct comes from, by the comments of the structs;
+// "–" for a key without one.
+func origins(t *testing.T, root string) map[string]string {
 	t.Helper()
-	file, err := parser.ParseFile(token.NewFileSet(), "config.go", nil, parser.ParseComments)
-	if err != nil {
-		t.Fatal(err)
-	}
 	structs := map[string]*ast.StructType{}
-	ast.Inspect(file, func(node ast.Node) bool {
-		if declared, ok := node.(*ast.TypeSpec); ok {
-			if fields, ok := declared.Type.(*ast.StructType); ok {
-				structs[declared.Name.Name] = fields
-			}
+	for _, name := range []string{"config.go", "sft.go", "world.go"} {
+		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
+		if err != nil {
+			t.Fatal(err)
 		}
-		return true
-	})
+		ast.Inspect(file, func(node ast.Node) bool {
+			if declared, ok := node.(*ast.TypeSpec); ok {
+				if fields, ok := declared.Type.(*ast.StructType); ok {
+					structs[declared.Name.Name] = fields
+				}
+			}
+			return true
+		})
+	}
 	found := map[string]string{}
 	var walk func(name, path string)
 	walk = func(name, path string) {
@@ -68,73 +84,77 @@ func origins(t *testing.T) map[string]string {
 			}
 		}
 	}
-	walk("Config", "")
+	walk(root, "")
 	return found
 }
 
-// The reference lists every key once, in the order of the structs, with its default and where that
+// A reference lists every key once, in the order of the structs, with its default and where that
 // comes from. [eval.tools] repeats [tools].
-func TestTheReferenceListsEveryKey(t *testing.T) {
-	rows, from := documentedKeys(t), origins(t)
-	next := 0
-	for _, e := range entries(Default()) {
-		if e.isTable() || strings.HasPrefix(e.path(), "eval.tools.") {
-			continue
-		}
-		if next == len(rows) || rows[next].key != e.path() {
-			t.Fatalf("%s should be row %d of the keys in docs/config.md", e.path(), next+1)
-		}
-		row := rows[next]
-		next++
-		if row.from != from[e.path()] {
-			t.Errorf("%s: its default comes from %q in docs/config.md, from %q in config.go", row.key, row.from, from[row.key])
-		}
-		if row.value == "–" {
-			if row.from != "–" {
-				t.Errorf("%s has no default in docs/config.md, but one from %q", row.key, row.from)
+func TestAReferenceListsEveryKey(t *testing.T) {
+	for _, reference := range references {
+		rows, from := documentedKeys(t, reference.document), origins(t, reference.root)
+		next := 0
+		for _, e := range entries(reference.fresh()) {
+			if e.isTable() || strings.HasPrefix(e.path(), "eval.tools.") {
+				continue
 			}
-			continue
+			if next == len(rows) || rows[next].key != e.path() {
+				t.Fatalf("%s should be row %d of the keys in %s", e.path(), next+1, reference.document)
+			}
+			row := rows[next]
+			next++
+			if row.from != from[e.path()] {
+				t.Errorf("%s: its default comes from %q in %s, from %q in the program", row.key, row.from, reference.document, from[row.key])
+			}
+			if row.value == "–" {
+				if row.from != "–" {
+					t.Errorf("%s has no default in %s, but one from %q", row.key, reference.document, row.from)
+				}
+				continue
+			}
+			documented := reference.fresh()
+			if problems := read(row.key+" = "+row.value, documented, false); len(problems) > 0 {
+				t.Errorf("%s: the default %s in %s is none: %s", row.key, row.value, reference.document, problems[0].text)
+			} else if differences := diff(documented, reference.fresh()); len(differences) > 0 {
+				t.Errorf("%s → the program: %s", reference.document, differences[0])
+			}
 		}
-		documented := Default()
-		if problems := read(row.key+" = "+row.value, documented, false); len(problems) > 0 {
-			t.Errorf("%s: the default %s in docs/config.md is none: %s", row.key, row.value, problems[0].text)
-		} else if differences := Diff(documented, Default()); len(differences) > 0 {
-			t.Errorf("docs/config.md → the program: %s", differences[0])
+		if next != len(rows) {
+			t.Errorf("%s has a row for %s, which is no key, or one at another place", reference.document, rows[next].key)
 		}
-	}
-	if next != len(rows) {
-		t.Errorf("docs/config.md has a row for %s, which is no key, or one at another place", rows[next].key)
 	}
 }
 
-// Where a key takes one of a few words, the reference names each of them.
-func TestTheReferenceNamesEveryAllowedWord(t *testing.T) {
+// Where a key takes one of a few words, its reference names each of them.
+func TestAReferenceNamesEveryAllowedWord(t *testing.T) {
 	allowed := regexp.MustCompile(`allowed: (("[^"]*"(, | or )?)+)`)
 	word := regexp.MustCompile(`"[^"]*"`)
-	checked := 0
-	for _, row := range documentedKeys(t) {
-		c := Default()
-		if len(read(row.key+` = "no such word"`, c, false)) > 0 {
-			continue // not a string
-		}
-		for violation := range strings.Lines(c.Validate().Error()) {
-			if !strings.HasPrefix(violation, row.key+" is ") {
-				continue
+	for _, reference := range references {
+		checked := 0
+		for _, row := range documentedKeys(t, reference.document) {
+			c := reference.fresh()
+			if len(read(row.key+` = "no such word"`, c, false)) > 0 {
+				continue // not a string
 			}
-			match := allowed.FindStringSubmatch(violation)
-			if match == nil {
-				continue
-			}
-			checked++
-			for _, name := range word.FindAllString(match[1], -1) {
-				if !strings.Contains(row.value+row.meaning, name) {
-					t.Errorf("docs/config.md: %s may be %s, which its row does not say", row.key, name)
+			for violation := range strings.Lines(fmt.Sprint(reference.validate(c))) {
+				if !strings.HasPrefix(violation, row.key+" is ") {
+					continue
+				}
+				match := allowed.FindStringSubmatch(violation)
+				if match == nil {
+					continue
+				}
+				checked++
+				for _, name := range word.FindAllString(match[1], -1) {
+					if !strings.Contains(row.value+row.meaning, name) {
+						t.Errorf("%s: %s may be %s, which its row does not say", reference.document, row.key, name)
+					}
 				}
 			}
 		}
-	}
-	if checked < 20 {
-		t.Errorf("only %d keys with a list of words were found", checked)
+		if checked < reference.words {
+			t.Errorf("%s: only %d keys with a list of words were found", reference.document, checked)
+		}
 	}
 }
 

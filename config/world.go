@@ -29,7 +29,7 @@ type WorldSize struct {
 type WorldQuestions struct {
 	Train        int                `toml:"train"`         // 4000 (own)
 	Eval         int                `toml:"eval"`          // 400 (own)
-	Mix          map[string]float64 `toml:"mix"`           // shape → weight; a shape is the hops of each objective, as in "2+1". {"1" = 0.7, "2" = 1.2, "3" = 1.2, "1+1" = 2.0, "2+1" = 2.0, "1+2" = 2.0} (own)
+	Mix          map[string]float64 `toml:"mix"`           // shape → weight; a shape is the hops of each objective, as in "2+1". Empty is DefaultMix. {} (own)
 	SystemPrompt string             `toml:"system_prompt"` // of the demonstrations. "Search, remember, answer." (own)
 	MaxTurns     int                `toml:"max_turns"`     // a question that needs more is not asked. 5 (own)
 }
@@ -69,7 +69,7 @@ func DefaultWorld() *World {
 		World: WorldSize{People: 72, Towns: 48, Countries: 24, Companies: 32, Books: 32, HeldOut: 0.3333},
 		Questions: WorldQuestions{
 			Train: 4000, Eval: 400, MaxTurns: 5, SystemPrompt: "Search, remember, answer.",
-			Mix: map[string]float64{"1": 0.7, "2": 1.2, "3": 1.2, "1+1": 2, "2+1": 2, "1+2": 2},
+			Mix: map[string]float64{},
 		},
 		Demonstrations: WorldDemonstrations{
 			Worlds: 24, Clean: 6080, Forgetful: 2240, Flawed: 1280, Eval: 256, LimitedShare: 0.3333, AnswerShare: 0.2,
@@ -91,7 +91,16 @@ func LoadWorld(path string, sets []string) (*World, error) {
 	if err := fill(w, path, text, sets); err != nil {
 		return nil, err
 	}
+	if len(w.Questions.Mix) == 0 {
+		w.Questions.Mix = DefaultMix()
+	}
 	return w, within(path, w.Validate())
+}
+
+// DefaultMix is the mix of shapes of a world that states none: mostly two objectives, which is what
+// makes memory matter.
+func DefaultMix() map[string]float64 {
+	return map[string]float64{"1": 0.7, "2": 1.2, "3": 1.2, "1+1": 2, "2+1": 2, "1+2": 2}
 }
 
 // Validate checks every value against its rule and reports all violations, one a line.
@@ -144,8 +153,12 @@ func (d WorldDemonstrations) check(r *rules) {
 		key   string
 		share float64
 	}{
-		{"limited_share", d.LimitedShare}, {"answer_share", d.AnswerShare}, {"forgetful_share", d.ForgetfulShare},
-		{"memory_drop", d.MemoryDrop}, {"wrong_query", d.WrongQuery}, {"wrong_value", d.WrongValue},
+		{"limited_share", d.LimitedShare},
+		{"answer_share", d.AnswerShare},
+		{"forgetful_share", d.ForgetfulShare},
+		{"memory_drop", d.MemoryDrop},
+		{"wrong_query", d.WrongQuery},
+		{"wrong_value", d.WrongValue},
 	} {
 		between(r, "demonstrations."+part.key, part.share, 0, 1)
 	}
@@ -159,8 +172,12 @@ func (m WorldModel) check(r *rules) {
 		key   string
 		value int
 	}{
-		{"hidden", m.Hidden}, {"layers", m.Layers}, {"heads", m.Heads}, {"kv_heads", m.KVHeads},
-		{"intermediate", m.Intermediate}, {"max_positions", m.MaxPositions},
+		{"hidden", m.Hidden},
+		{"layers", m.Layers},
+		{"heads", m.Heads},
+		{"kv_heads", m.KVHeads},
+		{"intermediate", m.Intermediate},
+		{"max_positions", m.MaxPositions},
 	} {
 		between(r, "model."+size.key, size.value, 1, mostOfAKind)
 	}
