@@ -23,13 +23,14 @@ type Vocabulary interface {
 	Valid() []bool
 }
 
-// Limits bound a trajectory; all count tokens but MaxTurns, and all are at least 1.
+// Limits bound a trajectory; all count tokens but MaxTurns, and all but MemoryTokens are at least 1.
 type Limits struct {
 	MaxTurns          int
 	MaxTurnTokens     int // sampled in one turn
 	MaxResponseTokens int // of a trajectory: model, tool and glue tokens together
 	ToolResultTokens  int // of one tool result, its <information> tags included
-	ContextLength     int // prompt, response, answer prefix and golden answer together
+	MemoryTokens      int // of the memory carried on under Limited, tags included; 0 is no cap
+	ContextLength     int // of what the model sees, with the answer prefix and the golden answer
 }
 
 // Texts are the short messages the model gets instead of a tool result. In all of them "{tool}"
@@ -96,7 +97,8 @@ type Progress struct {
 // Options say how Run works.
 type Options struct {
 	Rules
-	GroupSize int // trajectories per question
+	Context   Context // what each turn is conditioned on
+	GroupSize int     // trajectories per question
 	Sampling  model.Sampling
 	Seed      uint64 // of the run
 	Step      int
@@ -140,6 +142,10 @@ func (o *Options) validate(tools Tools) error {
 		return errors.New("rollout: a format and a vocabulary are needed")
 	case o.Schedule != Fixed && o.Schedule != Eager:
 		return fmt.Errorf("rollout: schedule is %q, allowed are %q and %q", o.Schedule, Fixed, Eager)
+	case o.Context != "" && o.Context != Full && o.Context != Limited:
+		return fmt.Errorf("rollout: context is %q, allowed are %q and %q", o.Context, Full, Limited)
+	case o.MemoryTokens < 0:
+		return fmt.Errorf("rollout: memory_tokens is %d, at least 0 is needed", o.MemoryTokens)
 	case o.MaxRows < 0 || o.MaxRows == 1:
 		return fmt.Errorf("rollout: max rows is %d, allowed are 0 (no bound) and at least 2", o.MaxRows)
 	case tools.Search != nil && tools.TopK < 1:

@@ -87,6 +87,8 @@ type Turn struct {
 	Text   string // what Tokens decode to, raw bytes, without a trailing end-of-sequence token
 	Stop   TurnStop
 
+	ContextIDs []int32 // under Limited: what the turn was conditioned on; nil under Full, see ContextOf
+
 	HasMemory bool    // a closed <mem> block was written
 	Memory    Span    // from the first token of <mem> to the last of </mem>, within Tokens
 	MemoryIDs []int32 // the same tokens for a context of their own: edge tokens that reach beyond the tags are re-encoded
