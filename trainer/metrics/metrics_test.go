@@ -201,11 +201,11 @@ func TestWriteOnAFullDisk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	writer := &Writer{file: file}
+	writer := &Writer{file: file, events: &events{file}}
 	if err := writer.Write(1, nil); !errors.Is(err, syscall.ENOSPC) || fault.Code(err) != fault.CodeEnvironment {
 		t.Errorf("got %v with exit code %d", err, fault.Code(err))
 	}
-	if err := writer.Close(); err != nil {
+	if err := file.Close(); err != nil {
 		t.Error(err)
 	}
 }

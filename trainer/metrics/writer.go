@@ -10,6 +10,8 @@ import (
 	"io/fs"
 	"math"
 	"os"
+	"path/filepath"
+	"time"
 
 	"github.com/mempo-train/mempo-train/internal/durable"
 	"github.com/mempo-train/mempo-train/internal/fault"
@@ -28,19 +30,25 @@ func (n Number) MarshalJSON() ([]byte, error) {
 
 // Writer appends to metrics.jsonl: for each step one object, "step" first, then the metrics in the
 // order of their list. A line is on disk when Write returns. Writing a step's line before its
-// checkpoint keeps the file without a gap whenever the process dies.
+// checkpoint keeps the file without a gap whenever the process dies. TensorBoard events of the same
+// figures lie beside it.
 type Writer struct {
-	file *os.File
-	last int64
+	file   *os.File
+	events *events
+	last   int64
 }
 
 // Open opens or creates a metrics file for a run that goes on after step resumed (0 for a run from
 // the start). Lines of later steps, and a last line that was not finished, are dropped, so that
-// every step occurs once.
+// every step occurs once. The events are made anew from the lines that stay.
 func Open(path string, resumed int64) (*Writer, error) {
 	kept, dropped, err := readUpTo(path, resumed)
 	if err != nil {
 		return nil, err
+	}
+	written := time.Now()
+	if info, err := os.Stat(path); err == nil {
+		written = info.ModTime()
 	}
 	if dropped {
 		err := durable.WriteFile(path, func(w io.Writer) error {
@@ -55,7 +63,11 @@ func Open(path string, resumed int64) (*Writer, error) {
 	if err != nil {
 		return nil, fault.Environment(fmt.Errorf("cannot write metrics: %w", err))
 	}
-	return &Writer{file: file, last: resumed}, nil
+	events, err := openEvents(filepath.Dir(path), kept, written)
+	if err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return &Writer{file: file, events: events, last: resumed}, nil
 }
 
 // readUpTo reads the lines of steps up to resumed, and tells whether there is more in the file.
@@ -126,12 +138,12 @@ func (w *Writer) Write(step int64, values map[string]float64) error {
 		return fmt.Errorf("cannot write metrics: %w", err)
 	}
 	w.last = step
-	return nil
+	return w.events.write(step, values)
 }
 
-// Close closes the file.
+// Close closes the files.
 func (w *Writer) Close() error {
-	if err := w.file.Close(); err != nil {
+	if err := errors.Join(w.file.Close(), w.events.file.Close()); err != nil {
 		return fmt.Errorf("cannot close metrics: %w", err)
 	}
 	return nil
