@@ -133,7 +133,8 @@ int mempo_forward_backward(mempo_model* model, int64_t rows, const int64_t* offs
     const at::Tensor embedded = model->embed(batch).requires_grad_(true);
     const at::Tensor hidden = predicting_states(*model, batch, embedded, targets);
     const at::Tensor log_probs = token_log_probs(*model, hidden, targets.ids, options->temperature);
-    const at::Tensor loss = weighted_loss(log_probs, loss_tensors(position_count, *inputs, model->device), *options, stats);
+    const LossTensors in = loss_tensors(position_count, *inputs, options->kind, model->device);
+    const at::Tensor loss = weighted_loss(log_probs, in, *options, stats);
     torch::autograd::backward({loss}, {});
     for (Parameter& p : model->weights.all()) p.collect_gradient();
     // The table of embeddings gets its gradient here: only the rows of tokens that occur.

@@ -23,17 +23,8 @@ at::Tensor kl_terms(const at::Tensor& log_probs, const at::Tensor& ref, mempo_kl
   throw InvalidArgument("unknown KL estimator");
 }
 
-}  // namespace
-
-LossTensors loss_tensors(int64_t count, const mempo_loss_inputs& inputs, at::Device device) {
-  const auto copy = [&](const float* data) {
-    return at::from_blob(const_cast<float*>(data), {count}, at::kFloat).clone().to(device);
-  };
-  return {copy(inputs.old_log_probs), copy(inputs.ref_log_probs), copy(inputs.advantages), copy(inputs.weights)};
-}
-
-at::Tensor weighted_loss(const at::Tensor& log_probs, const LossTensors& in, const mempo_loss_options& options,
-                         mempo_loss_stats* stats) {
+at::Tensor policy_loss(const at::Tensor& log_probs, const LossTensors& in, const mempo_loss_options& options,
+                       mempo_loss_stats* stats) {
   const at::Tensor log_ratio = log_probs - in.old_log_probs;
   const at::Tensor ratio = log_ratio.clamp(-kMaxLogRatio, kMaxLogRatio).exp();
   const at::Tensor plain = -in.advantages * ratio;
@@ -53,6 +44,35 @@ at::Tensor weighted_loss(const at::Tensor& log_probs, const LossTensors& in, con
   return policy_sum + kl_sum;
 }
 
+at::Tensor negative_log_likelihood(const at::Tensor& log_probs, const LossTensors& in, mempo_loss_stats* stats) {
+  const at::Tensor sum = log_probs.neg().mul(in.weights).sum();
+  stats->negative_log_likelihood = sum.item<double>();
+  return sum;
+}
+
+}  // namespace
+
+LossTensors loss_tensors(int64_t count, const mempo_loss_inputs& inputs, mempo_loss_kind kind, at::Device device) {
+  const auto copy = [&](const float* data) {
+    if (data == nullptr) return at::Tensor();
+    return at::from_blob(const_cast<float*>(data), {count}, at::kFloat).clone().to(device);
+  };
+  const LossTensors in{copy(inputs.old_log_probs), copy(inputs.ref_log_probs), copy(inputs.advantages), copy(inputs.weights)};
+  const bool for_policy = in.old_log_probs.defined() && in.ref_log_probs.defined() && in.advantages.defined();
+  require(in.weights.defined() && (for_policy || kind == MEMPO_NEGATIVE_LOG_LIKELIHOOD), "an input of the loss is missing");
+  return in;
+}
+
+at::Tensor weighted_loss(const at::Tensor& log_probs, const LossTensors& in, const mempo_loss_options& options,
+                         mempo_loss_stats* stats) {
+  *stats = {};
+  switch (options.kind) {
+    case MEMPO_POLICY_LOSS: return policy_loss(log_probs, in, options, stats);
+    case MEMPO_NEGATIVE_LOG_LIKELIHOOD: return negative_log_likelihood(log_probs, in, stats);
+  }
+  throw InvalidArgument("unknown kind of loss");
+}
+
 }  // namespace mempo
 
 int mempo_token_loss(int64_t count, const float* new_log_probs, const mempo_loss_inputs* inputs,
@@ -62,7 +82,8 @@ int mempo_token_loss(int64_t count, const float* new_log_probs, const mempo_loss
     mempo::require(count > 0, "no token to compute a loss of");
     const at::Tensor log_probs = at::from_blob(const_cast<float*>(new_log_probs), {count}, at::kFloat).clone();
     log_probs.set_requires_grad(true);
-    const at::Tensor loss = mempo::weighted_loss(log_probs, mempo::loss_tensors(count, *inputs, at::kCPU), *options, stats);
+    const mempo::LossTensors in = mempo::loss_tensors(count, *inputs, options->kind, at::kCPU);
+    const at::Tensor loss = mempo::weighted_loss(log_probs, in, *options, stats);
     torch::autograd::backward({loss}, {});
     at::from_blob(gradient, {count}, at::kFloat).copy_(log_probs.grad());
   });

@@ -125,21 +125,27 @@ MEMPO_API int mempo_score(mempo_model *model, int64_t rows, const int64_t *offse
 
 /* ---- learning ---- */
 
+/* The clipped policy loss with its KL term, or −log p, of which only weights and temperature are read. */
+typedef enum { MEMPO_POLICY_LOSS = 0, MEMPO_NEGATIVE_LOG_LIKELIHOOD = 1 } mempo_loss_kind;
+
 typedef enum { MEMPO_K1 = 0, MEMPO_ABS = 1, MEMPO_K2 = 2, MEMPO_LOW_VAR_KL = 3 } mempo_kl_estimator;
 
 typedef struct {
+  mempo_loss_kind kind;
   double clip_low, clip_high, dual_clip;
   mempo_kl_estimator kl_estimator;
   double kl_coef, temperature;
 } mempo_loss_options;
 
-/* What the loss needs beside the log-probs; each array has one element per trained token. */
+/* What the loss needs beside the log-probs; each array has one element per trained token. Those that the kind
+ * of loss does not read may be NULL. */
 typedef struct {
   const float *old_log_probs, *ref_log_probs, *advantages, *weights;
 } mempo_loss_inputs;
 
+/* Weighted sums, and what the policy loss clipped; the other kind's figures are 0. */
 typedef struct {
-  double policy, kl, clipped, max_log_ratio;
+  double policy, kl, clipped, max_log_ratio, negative_log_likelihood;
 } mempo_loss_stats;
 
 /* The loss alone: `gradient` receives d total / d new. */

@@ -261,6 +261,9 @@ func score(m modelHandle, p *packedRows, temperature float64) (logProbs, entropi
 }
 
 func lossOptions(o model.LossOptions) (C.mempo_loss_options, error) {
+	if o.Kind == model.NegativeLogLikelihood {
+		return C.mempo_loss_options{kind: C.MEMPO_NEGATIVE_LOG_LIKELIHOOD, temperature: C.double(o.Temperature)}, nil
+	}
 	estimators := map[string]C.mempo_kl_estimator{
 		"k1": C.MEMPO_K1, "abs": C.MEMPO_ABS, "k2": C.MEMPO_K2, "k3": C.MEMPO_LOW_VAR_KL, "low_var_kl": C.MEMPO_LOW_VAR_KL,
 	}
@@ -269,6 +272,7 @@ func lossOptions(o model.LossOptions) (C.mempo_loss_options, error) {
 		return C.mempo_loss_options{}, fmt.Errorf("kl_estimator is %q; allowed are k1, abs, k2, k3, low_var_kl", o.KLEstimator)
 	}
 	return C.mempo_loss_options{
+		kind:     C.MEMPO_POLICY_LOSS,
 		clip_low: C.double(o.ClipLow), clip_high: C.double(o.ClipHigh), dual_clip: C.double(o.DualClip),
 		kl_estimator: estimator, kl_coef: C.double(o.KLCoef), temperature: C.double(o.Temperature),
 	}, nil
@@ -277,14 +281,18 @@ func lossOptions(o model.LossOptions) (C.mempo_loss_options, error) {
 func lossStats(s C.mempo_loss_stats, tokens int) model.LossStats {
 	return model.LossStats{
 		Policy: float64(s.policy), KL: float64(s.kl), Clipped: float64(s.clipped),
-		MaxLogRatio: float64(s.max_log_ratio), Tokens: float64(tokens),
+		MaxLogRatio: float64(s.max_log_ratio), NegativeLogLikelihood: float64(s.negative_log_likelihood), Tokens: float64(tokens),
 	}
 }
 
 // inC holds copies of Go slices in C memory, for structs that carry pointers.
 type inC struct{ blocks []unsafe.Pointer }
 
+// floats is NULL for an empty slice.
 func (c *inC) floats(s []float32) *C.float {
+	if len(s) == 0 {
+		return nil
+	}
 	block := C.CBytes(unsafe.Slice((*byte)(unsafe.Pointer(first(s))), 4*len(s)))
 	c.blocks = append(c.blocks, block)
 	return (*C.float)(block)

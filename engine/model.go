@@ -157,7 +157,7 @@ func (m *Model) Score(rows []model.ScoreRow, temperature float64) ([]model.RowSc
 
 // ForwardBackward implements model.Learner.
 func (m *Model) ForwardBackward(rows []model.TrainRow, loss model.LossOptions) (stats model.LossStats, err error) {
-	packed, columns, err := packTrainRows(rows)
+	packed, columns, err := packTrainRows(rows, loss.Kind)
 	if err != nil || len(packed.positions) == 0 {
 		return model.LossStats{}, err
 	}
@@ -186,7 +186,7 @@ func (m *Model) DropGradient() error {
 // aligned with newLogProbs. Row.IDs and Row.Positions are not read.
 func TokenLoss(newLogProbs []float32, row model.TrainRow, o model.LossOptions) (model.LossStats, []float32, error) {
 	var columns lossColumns
-	if err := columns.add(len(newLogProbs), row.OldLogProbs, row.RefLogProbs, row.Advantages, row.Weights); err != nil {
+	if err := columns.add(o.Kind, len(newLogProbs), row.OldLogProbs, row.RefLogProbs, row.Advantages, row.Weights); err != nil {
 		return model.LossStats{}, nil, err
 	}
 	return tokenLoss(newLogProbs, &columns, o)

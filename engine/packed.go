@@ -29,11 +29,19 @@ func (p *packedRows) allOffsets() []int64 {
 	return append(append([]int64(nil), p.starts...), int64(len(p.ids)))
 }
 
-// lossColumns are the loss inputs of all trained tokens of a micro-batch.
+// lossColumns are the loss inputs of all trained tokens of a micro-batch; those that the kind of
+// loss does not read are empty.
 type lossColumns struct{ old, ref, advantages, weights []float32 }
 
 // add appends one row's columns, all of length n.
-func (l *lossColumns) add(n int, old, ref, advantages, weights []float32) error {
+func (l *lossColumns) add(kind model.LossKind, n int, old, ref, advantages, weights []float32) error {
+	if kind == model.NegativeLogLikelihood {
+		if len(weights) != n {
+			return fmt.Errorf("engine: %d trained tokens with %d weights", n, len(weights))
+		}
+		l.weights = append(l.weights, weights...)
+		return nil
+	}
 	if len(old) != n || len(ref) != n || len(advantages) != n || len(weights) != n {
 		return fmt.Errorf("engine: %d trained tokens with %d old and %d reference log-probs, %d advantages, %d weights",
 			n, len(old), len(ref), len(advantages), len(weights))
@@ -43,11 +51,11 @@ func (l *lossColumns) add(n int, old, ref, advantages, weights []float32) error 
 	return nil
 }
 
-func packTrainRows(rows []model.TrainRow) (*packedRows, *lossColumns, error) {
+func packTrainRows(rows []model.TrainRow, kind model.LossKind) (*packedRows, *lossColumns, error) {
 	packed, columns := &packedRows{}, &lossColumns{}
 	for _, row := range rows {
 		packed.add(row.IDs, row.Positions)
-		if err := columns.add(len(row.Positions), row.OldLogProbs, row.RefLogProbs, row.Advantages, row.Weights); err != nil {
+		if err := columns.add(kind, len(row.Positions), row.OldLogProbs, row.RefLogProbs, row.Advantages, row.Weights); err != nil {
 			return nil, nil, err
 		}
 	}

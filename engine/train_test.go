@@ -269,6 +269,33 @@ func TestStateGoesRoundThroughWrites(t *testing.T) {
 	}
 }
 
+// The negative log-likelihood of every token of the golden sequences is what PyTorch's
+// log-probabilities give.
+func TestNegativeLogLikelihoodOfPyTorch(t *testing.T) {
+	for _, name := range tinyModels {
+		var want goldenForward
+		readJSON(t, "forward/"+name+".json", &want)
+		m := load(t, name, Options{Trainable: true})
+		var rows []model.TrainRow
+		sum := 0.0
+		for r, ids := range want.InputIDs {
+			row := model.TrainRow{IDs: ids, Positions: every(len(ids))}
+			for k, logProb := range want.Sequences[r].LogProbs {
+				row.Weights = append(row.Weights, 1/float32(k+2))
+				sum -= float64(logProb) * float64(row.Weights[k])
+			}
+			rows = append(rows, row)
+		}
+		for _, size := range []int{1, len(rows)} {
+			stats := backward(t, m, rows, size, model.LossOptions{Kind: model.NegativeLogLikelihood, Temperature: 1})
+			relative(t, name, stats.NegativeLogLikelihood, sum, 1e-5)
+			if other := (model.LossStats{NegativeLogLikelihood: stats.NegativeLogLikelihood, Tokens: stats.Tokens}); stats != other {
+				t.Errorf("%s: the figures of the policy loss are %+v, want 0", name, stats)
+			}
+		}
+	}
+}
+
 // The sign of the whole machine: a token with a positive advantage becomes likelier.
 func TestAdvantageSignMovesTheProbability(t *testing.T) {
 	for _, c := range []struct {

@@ -74,8 +74,20 @@ type Scorer interface {
 	Score(rows []ScoreRow, temperature float64) ([]RowScores, error)
 }
 
-// LossOptions are the constants of the clipped PPO loss with a KL term.
+// LossKind is what a token's loss is.
+type LossKind int
+
+// The kinds of loss. PolicyLoss is the clipped PPO loss with a KL term. NegativeLogLikelihood is
+// −log p of the token: of the options it reads the temperature, of the rows IDs, Positions and
+// Weights; the others may be left out.
+const (
+	PolicyLoss LossKind = iota
+	NegativeLogLikelihood
+)
+
+// LossOptions are the constants of the loss.
 type LossOptions struct {
+	Kind              LossKind
 	ClipLow, ClipHigh float64
 	DualClip          float64 // lower bound c·A for negative A; 0 = off
 	KLEstimator       string  // k1, abs, k2, k3, low_var_kl
@@ -96,13 +108,16 @@ type TrainRow struct {
 	Weights []float32
 }
 
-// LossStats are sums over the tokens of one or more calls; Add accumulates them.
+// LossStats are sums over the tokens of one or more calls; Add accumulates them. Those that do not
+// belong to the kind of loss are 0.
 type LossStats struct {
 	Policy      float64 // weighted sum
 	KL          float64 // weighted sum, coefficient included
 	Clipped     float64 // tokens whose clipped term is strictly the larger loss
 	Tokens      float64
 	MaxLogRatio float64 // largest |new − old|
+
+	NegativeLogLikelihood float64 // weighted sum, nats
 }
 
 // Add accumulates the statistics of another call.
@@ -112,6 +127,7 @@ func (s *LossStats) Add(o LossStats) {
 	s.Clipped += o.Clipped
 	s.Tokens += o.Tokens
 	s.MaxLogRatio = max(s.MaxLogRatio, o.MaxLogRatio)
+	s.NegativeLogLikelihood += o.NegativeLogLikelihood
 }
 
 // OptimizerOptions are AdamW's constants.

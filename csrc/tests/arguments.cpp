@@ -147,6 +147,9 @@ void losses() {
   mempo_loss_options unknown = plain_loss();
   unknown.kl_estimator = static_cast<mempo_kl_estimator>(4);
   step_fails("KL estimator", model.get(), unknown);
+  mempo_loss_options no_kind = plain_loss();
+  no_kind.kind = static_cast<mempo_loss_kind>(2);
+  step_fails("kind of loss", model.get(), no_kind);
   step_fails("training", fixed.get(), plain_loss());
   step_fails("null", nullptr, plain_loss());
 
@@ -156,6 +159,15 @@ void losses() {
   FAILS(MEMPO_INVALID, "KL estimator", mempo_token_loss, 4, ones.data(), &inputs, &unknown, &stats, gradient.data());
   FAILS(MEMPO_INVALID, "token", mempo_token_loss, 0, ones.data(), &inputs, &options, &stats, gradient.data());
   FAILS(MEMPO_INVALID, "token", mempo_token_loss, -1, ones.data(), &inputs, &options, &stats, gradient.data());
+  const mempo_loss_options likely = likelihood();
+  const mempo_loss_inputs weights{nullptr, nullptr, nullptr, ones.data()}, no_weights{ones.data(), ones.data(), ones.data(), nullptr};
+  FAILS(MEMPO_INVALID, "missing", mempo_token_loss, 4, ones.data(), &weights, &options, &stats, gradient.data());
+  for (const mempo_loss_options& o : {options, likely}) {
+    FAILS(MEMPO_INVALID, "missing", mempo_token_loss, 4, ones.data(), &no_weights, &o, &stats, gradient.data());
+  }
+  OK(mempo_token_loss, 4, ones.data(), &weights, &likely, &stats, gradient.data());
+  EXPECT_EQUAL(stats.negative_log_likelihood, -4.0);
+  for (float g : gradient) EXPECT_EQUAL(g, -1.0F);
 }
 
 void updates() {

@@ -10,7 +10,7 @@ namespace {
 
 int add_gradient(mempo_model* model, const Batch& b, const Columns& columns, const mempo_loss_options& options, mempo_loss_stats* stats,
                  mempo_error* error) {
-  const mempo_loss_inputs inputs = columns.get();
+  const mempo_loss_inputs inputs = columns.get(options.kind);
   return mempo_forward_backward(model, b.rows(), b.offsets.data(), b.ids.data(), b.count(), b.positions.data(), &inputs, &options, stats,
                                 error);
 }
@@ -41,7 +41,8 @@ void check_same(const std::vector<std::vector<float>>& found, const std::vector<
   }
 }
 
-// At new = old the loss falls by weight · advantage per nat: its slope, measured on the log-probabilities.
+// At new = old the policy loss falls by weight · advantage per nat: its slope, measured on the log-probabilities. The
+// negative log-likelihood does so everywhere, its advantages being 1.
 double measured_loss(mempo_model* model, const Batch& b, const Columns& columns) {
   const Scores s = score(model, b);
   double loss = 0;
@@ -50,13 +51,17 @@ double measured_loss(mempo_model* model, const Batch& b, const Columns& columns)
 }
 
 // A few elements of every tensor, moved up and down.
-void gradients_are_slopes(const Config& config) {
+void gradients_are_slopes(const Config& config, const mempo_loss_options& options) {
   const Model model = make(config);
   const Batch b = random_batch(11, {7, 1, 12, 2});
-  const Columns columns(score(model.get(), b), 12);
-  const mempo_loss_stats stats = add_gradient(model.get(), b, columns);
+  Columns columns(score(model.get(), b), 12);
+  const bool all_equal = options.kind == MEMPO_NEGATIVE_LOG_LIKELIHOOD;
+  if (all_equal) std::fill(columns.advantages.begin(), columns.advantages.end(), 1.0F);
+  const mempo_loss_stats stats = add_gradient(model.get(), b, columns, options);
   EXPECT_EQUAL(stats.max_log_ratio, 0.0);
   EXPECT_EQUAL(stats.clipped, 0.0);
+  EXPECT_NEAR(stats.negative_log_likelihood, all_equal ? measured_loss(model.get(), b, columns) : 0.0, 1e-5);
+  EXPECT(all_equal == (stats.policy == 0.0));
   Random random{13};
   for (const Named& weight : weights_of(config.c)) {
     const std::vector<float> gradient = read(model.get(), MEMPO_GRADIENT, weight), before = read(model.get(), MEMPO_MASTER, weight);
@@ -214,7 +219,8 @@ int main() {
   mempo_error error{};
   mempo_runtime_init(1, &error);
   for (const Config& config : {qwen2(), qwen3(), llama()}) {
-    gradients_are_slopes(config);
+    gradients_are_slopes(config, plain_loss());
+    gradients_are_slopes(config, likelihood());
     checkpointing_changes_nothing(config);
   }
   for (bool checkpointing : {false, true}) {

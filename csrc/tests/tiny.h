@@ -201,7 +201,8 @@ inline Scores score(mempo_model* model, const Batch& b, double temperature = 1) 
   return s;
 }
 
-inline mempo_loss_options plain_loss() { return {0.2, 0.2, 0, MEMPO_K1, 0, 1}; }
+inline mempo_loss_options likelihood() { return {MEMPO_NEGATIVE_LOG_LIKELIHOOD, 0, 0, 0, MEMPO_K1, 0, 1}; }
+inline mempo_loss_options plain_loss() { return {MEMPO_POLICY_LOSS, 0.2, 0.2, 0, MEMPO_K1, 0, 1}; }
 
 // Columns of the loss for a batch: advantages of both signs, weights that sum to about 1.
 struct Columns {
@@ -214,7 +215,11 @@ struct Columns {
       weights.push_back(1.0F / static_cast<float>(old.size()));
     }
   }
-  mempo_loss_inputs get() const { return {old.data(), ref.data(), advantages.data(), weights.data()}; }
+  // What a kind of loss reads.
+  mempo_loss_inputs get(mempo_loss_kind kind = MEMPO_POLICY_LOSS) const {
+    if (kind == MEMPO_NEGATIVE_LOG_LIKELIHOOD) return {nullptr, nullptr, nullptr, weights.data()};
+    return {old.data(), ref.data(), advantages.data(), weights.data()};
+  }
 };
 
 }  // namespace tiny
