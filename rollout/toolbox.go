@@ -3,9 +3,11 @@ package rollout
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/mempo-train/mempo-train/model/chat"
+	"github.com/mempo-train/mempo-train/retrieval"
 )
 
 // toolGrace is how long a Run that ends waits for tools it has cancelled. One that ignores its
@@ -67,11 +69,20 @@ func (b *toolbox) run(ctx context.Context, c call) ([]string, error) {
 	if err == nil && len(passages) == 0 {
 		return []string{b.rules.Texts.NoResults}, nil
 	}
-	parts := make([]string, len(passages))
+	return passageTexts(passages), err
+}
+
+// ResultText is the result of a search as the model sees it, as long as it keeps its token limit.
+func ResultText(passages []retrieval.Passage) string {
+	return information{inner: strings.Join(passageTexts(passages), "\n")}.text()
+}
+
+func passageTexts(passages []retrieval.Passage) []string {
+	texts := make([]string, len(passages))
 	for rank, passage := range passages {
-		parts[rank] = passageText(rank, passage)
+		texts[rank] = passageText(rank, passage)
 	}
-	return parts, err
+	return texts
 }
 
 // drain waits until every call has delivered, or for toolGrace.

@@ -32,6 +32,7 @@ var allowed = map[string][]string{
 	"reward":    {"model", "rollout"},
 	"trainer":   {"advantage", "dataset", "model", "reward", "rollout"},
 	"eval":      {"dataset", "model", "reward", "rollout"},
+	"world":     {"model", "retrieval", "rollout"},
 	"tools":     {"model"},
 }
 
