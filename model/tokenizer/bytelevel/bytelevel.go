@@ -4,11 +4,11 @@ package bytelevel
 
 import (
 	"encoding/json"
-	"fmt"
-	"os"
+	"io"
 	"path/filepath"
-	"strings"
+	"slices"
 
+	"github.com/mempo-train/mempo-train/internal/durable"
 	"github.com/mempo-train/mempo-train/model/tokenizer/internal/bytealphabet"
 )
 
@@ -39,12 +39,14 @@ func (t Tokenizer) Write(dir string) error {
 		},
 	}
 	for name, content := range files {
-		data, err := json.MarshalIndent(content, "", " ")
+		err := durable.WriteFile(filepath.Join(dir, name), func(w io.Writer) error {
+			encoder := json.NewEncoder(w)
+			encoder.SetEscapeHTML(false)
+			encoder.SetIndent("", " ")
+			return encoder.Encode(content)
+		})
 		if err != nil {
-			return fmt.Errorf("%s cannot be written as JSON: %w", name, err)
-		}
-		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
-			return fmt.Errorf("the tokenizer cannot be written: %w", err)
+			return err
 		}
 	}
 	return nil
@@ -82,24 +84,42 @@ func (t Tokenizer) file() map[string]any {
 	}
 }
 
-// Words lists merges that make one token of each word. A word is given with the space in front of
-// it, or without for its place at the start of a text or behind a special token; those without
-// must not begin like a later part of each other.
+// Words lists merges that make one token of each word, given with the space in front of it or
+// without. A word is cut by the merges of the words before it, and what that leaves is joined from
+// left to right: pieces that many words have in common save merges when they come first. Later
+// merges rank below earlier ones, so they never change how an earlier word is cut.
 func Words(words ...string) [][2]string {
 	var merges [][2]string
-	known := map[string]bool{}
-	for _, spaced := range []bool{true, false} { // a merge behind a space goes before those inside the word
-		for _, word := range words {
-			if strings.HasPrefix(word, " ") != spaced {
-				continue
-			}
-			for end := 2; end <= len(word); end++ {
-				if prefix := word[:end]; !known[prefix] {
-					known[prefix] = true
-					merges = append(merges, [2]string{word[:end-1], word[end-1 : end]})
-				}
-			}
+	ranks := map[[2]string]int{}
+	for _, word := range words {
+		parts := cut(word, ranks)
+		for len(parts) > 1 {
+			pair := [2]string{parts[0], parts[1]}
+			ranks[pair] = len(merges)
+			merges = append(merges, pair)
+			parts = slices.Replace(parts, 0, 2, pair[0]+pair[1])
 		}
 	}
 	return merges
+}
+
+// cut cuts a word by merges: again and again the pair of lowest rank becomes one part, of equal
+// ranks the leftmost.
+func cut(word string, ranks map[[2]string]int) []string {
+	parts := make([]string, len(word))
+	for k := range len(word) {
+		parts[k] = word[k : k+1]
+	}
+	for {
+		best, lowest := -1, len(ranks)
+		for k := range len(parts) - 1 {
+			if rank, known := ranks[[2]string{parts[k], parts[k+1]}]; known && rank < lowest {
+				best, lowest = k, rank
+			}
+		}
+		if best < 0 {
+			return parts
+		}
+		parts = slices.Replace(parts, best, best+2, parts[best]+parts[best+1])
+	}
 }

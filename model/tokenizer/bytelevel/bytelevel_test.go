@@ -32,9 +32,9 @@ func TestWordsAreOneTokenEach(t *testing.T) {
 	}
 }
 
-func TestMergesBehindASpaceComeFirst(t *testing.T) {
-	merges := Words("bc", " ab", " abc", " b")
-	want := [][2]string{{" ", "a"}, {" a", "b"}, {" ab", "c"}, {" ", "b"}, {"b", "c"}}
+func TestMergesShareWhatWordsHaveInCommon(t *testing.T) {
+	merges := Words("bc", " ab", " abc", " b", "bc")
+	want := [][2]string{{"b", "c"}, {" ", "a"}, {" a", "b"}, {" a", "bc"}, {" ", "b"}}
 	if !slices.Equal(merges, want) {
 		t.Errorf("merges are %q, want %q", merges, want)
 	}
