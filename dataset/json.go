@@ -9,6 +9,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"unicode/utf8"
 )
 
 // maxLine bounds one line of a JSONL file, in bytes.
@@ -69,6 +70,9 @@ func readArray(r *bufio.Reader, e emit) error {
 	return nil
 }
 
+// errNoObject marks a row that is no record at all.
+var errNoObject = errors.New("want an object")
+
 // jsonRecord reads an object; the values of its columns are decoded when asked for, as most of an
 // original file (HotpotQA's paragraphs) never is.
 func jsonRecord(data []byte) (record, error) {
@@ -76,12 +80,12 @@ func jsonRecord(data []byte) (record, error) {
 	if err := json.Unmarshal(data, &columns); err != nil {
 		var wrongType *json.UnmarshalTypeError
 		if errors.As(err, &wrongType) {
-			return record{}, fmt.Errorf("is a JSON %s, want an object such as %s", wrongType.Value, example)
+			return record{}, fmt.Errorf("is a JSON %s, %w", wrongType.Value, errNoObject)
 		}
 		return record{}, fmt.Errorf("broken JSON: %w, in %s", err, quote(string(data[:min(len(data), 100)])))
 	}
 	if columns == nil {
-		return record{}, fmt.Errorf("is null, want an object such as %s", example)
+		return record{}, fmt.Errorf("is null, %w", errNoObject)
 	}
 	value := func(column string) (any, bool, error) {
 		raw, ok := columns[column]
@@ -96,5 +100,5 @@ func jsonRecord(data []byte) (record, error) {
 		}
 		return v, true, nil
 	}
-	return record{columns: slices.Sorted(maps.Keys(columns)), value: value}, nil
+	return record{columns: slices.Sorted(maps.Keys(columns)), broken: !utf8.Valid(data), value: value}, nil
 }

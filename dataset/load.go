@@ -111,31 +111,48 @@ type loader struct {
 }
 
 func (l *loader) file(path string) error {
+	return readFile(path, content{name: "question", example: example, columns: l.shape.columns(), add: l.add})
+}
+
+// content is what a file holds, one a row.
+type content struct {
+	name    string // in messages
+	example string // of a right row
+	columns []string
+	add     func(rec record, at place) error
+}
+
+// readFile hands each row of a file to c.add; the error is that of the first bad row, and counts
+// the others.
+func readFile(path string, c content) error {
 	f, err := os.Open(path)
 	if err != nil {
-		return fmt.Errorf("question file: %w", err)
+		return fmt.Errorf("%s file: %w", c.name, err)
 	}
 	defer f.Close()
-	unit, read, err := reader(f, l.shape.columns())
+	unit, read, err := reader(f, c.columns)
 	if err != nil {
-		return fmt.Errorf("question file %s: %w", path, err)
+		return fmt.Errorf("%s file %s: %w", c.name, path, err)
 	}
-	before := len(l.questions)
+	rows := 0
 	var problems rowErrors
 	err = read(func(row int, rec record, bad error) {
+		rows++
 		if bad == nil {
-			bad = l.add(rec, place{path, unit, row})
+			bad = c.add(rec, place{path, unit, row})
+		} else if errors.Is(bad, errNoObject) {
+			bad = fmt.Errorf("%w such as %s", bad, c.example)
 		}
 		problems.add(row, bad)
 	})
 	if problems.first != nil {
-		return fmt.Errorf("question file %s: %s %w", path, unit, problems.err())
+		return fmt.Errorf("%s file %s: %s %w", c.name, path, unit, problems.err())
 	}
 	if err != nil {
-		return fmt.Errorf("question file %s: %w", path, err)
+		return fmt.Errorf("%s file %s: %w", c.name, path, err)
 	}
-	if len(l.questions) == before {
-		return fmt.Errorf("question file %s: holds no question, want one a %s, e.g. %s", path, unit, example)
+	if rows == 0 {
+		return fmt.Errorf("%s file %s: holds no %s, want one a %s, e.g. %s", c.name, path, c.name, unit, c.example)
 	}
 	return nil
 }
@@ -227,11 +244,13 @@ func (e *rowErrors) err() error {
 }
 
 // Hash is the SHA-256, in hex, of questions with their ids, golden answers and sources, in order.
-func Hash(questions []Question) string {
+func Hash(questions []Question) string { return hash(questions) }
+
+func hash[T any](set []T) string {
 	h := sha256.New()
-	encoder := json.NewEncoder(h) // a JSON value a line: no two lists of questions are written alike
-	for _, q := range questions {
-		if err := encoder.Encode(q); err != nil {
+	encoder := json.NewEncoder(h) // a JSON value a line: no two lists are written alike
+	for _, member := range set {
+		if err := encoder.Encode(member); err != nil {
 			panic(err) // strings always encode, and a hash never fails to take them
 		}
 	}

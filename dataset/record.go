@@ -11,6 +11,7 @@ import (
 // Parquet adds []byte.
 type record struct {
 	columns []string // sorted
+	broken  bool     // the row held bytes that are not UTF-8; values have U+FFFD in their place
 	value   func(column string) (v any, ok bool, err error)
 }
 
