@@ -11,6 +11,9 @@ const (
 	stageUpdate  = "update"
 )
 
+// StageEvaluation is the name of an evaluation between two steps, which is part of no step.
+const StageEvaluation = "eval"
+
 // clock measures time and tokens by stage.
 type clock struct {
 	begun    time.Time

@@ -20,7 +20,7 @@ func TestTheReferenceNamesStagesAndStopReasons(t *testing.T) {
 			rows[strings.Trim(cells[1], " `")] = cells[2]
 		}
 	}
-	stages := []string{stageRollout, stageMemory, stageOld, stageRef, stageUpdate}
+	stages := []string{stageRollout, stageMemory, stageOld, stageRef, stageUpdate, StageEvaluation}
 	var reasons []string
 	for _, reason := range rollout.StopReasons() {
 		reasons = append(reasons, string(reason))

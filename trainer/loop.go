@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"time"
 
@@ -38,6 +39,11 @@ type Run struct {
 	CheckpointEvery   int
 	CheckpointKeep    int
 	CheckpointBestKey string // metric whose best checkpoint stays; "" is none
+
+	// Evaluate measures the model as it is after a step; its figures join the metrics of the step. It
+	// runs every EvaluateEvery steps and after the last one. Nil is never.
+	Evaluate      func(ctx context.Context, step int) (map[string]float64, error)
+	EvaluateEvery int
 
 	done    int // steps trained
 	saved   int // step of the newest checkpoint
@@ -95,7 +101,7 @@ func (r *Run) step(ctx context.Context) error {
 	switch {
 	case err == nil:
 		r.Counters.FailedStepsInRow = 0
-		return r.keep(result)
+		return r.keep(ctx, result)
 	case errors.As(err, &nothing):
 		return r.failed(nothing)
 	case errors.As(err, &nonfinite):
@@ -129,11 +135,18 @@ func (r *Run) try(ctx context.Context) (*Result, error) {
 	return r.Step(ctx, r.done+1, questions)
 }
 
-// keep writes what a step leaves behind.
-func (r *Run) keep(result *Result) error {
+// keep writes what a step leaves behind, with the figures of the evaluation that is due.
+func (r *Run) keep(ctx context.Context, result *Result) error {
 	step := r.done + 1
 	if err := rundir.WriteTrajectories(r.Dir, int64(step), result.Records); err != nil {
 		return err
+	}
+	if r.Evaluate != nil && (step%r.EvaluateEvery == 0 || step == r.Steps) {
+		figures, err := r.Evaluate(ctx, step)
+		if err != nil {
+			return fmt.Errorf("evaluation after step %d: %w", step, err)
+		}
+		maps.Copy(result.Metrics, figures)
 	}
 	if err := r.Metrics.Write(int64(step), result.Metrics); err != nil {
 		return err
@@ -163,8 +176,9 @@ func summary(step, steps int, m map[string]float64) string {
 		{"clip", "%.3f", metrics.LossClipFraction},
 		{"entropy", "%.2f", metrics.LossEntropy},
 		{"grad", "%.3g", metrics.LossGradNorm},
+		{"eval em", "%.3f", metrics.Eval("em")},
 	} {
-		if value := m[shown.name]; !math.IsNaN(value) {
+		if value, known := m[shown.name]; known && !math.IsNaN(value) {
 			line += "  " + shown.label + " " + fmt.Sprintf(shown.form, value)
 		}
 	}

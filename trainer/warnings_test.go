@@ -119,9 +119,9 @@ func TestActionsThatCouldNotRunDrawOneWarningWithASample(t *testing.T) {
 
 // What was not measured is not shown as a number.
 func TestTheSummaryLeavesOutWhatWasNotMeasured(t *testing.T) {
-	m := map[string]float64{metrics.ScoreTotal: 0.5, metrics.MemoryReward: math.NaN(), metrics.LossEntropy: math.NaN(), metrics.Time("step"): 1.25}
+	m := map[string]float64{metrics.ScoreTotal: 0.5, metrics.ScoreEM: 0, metrics.MemoryReward: math.NaN(), metrics.LossEntropy: math.NaN(), metrics.Time("step"): 1.25}
 	line := summary(3, 20, m)
-	if !strings.HasPrefix(line, "step 3/20  score 0.500  em 0.000") || strings.Contains(line, "NaN") || strings.Contains(line, "memory") || !strings.HasSuffix(line, "  1.3s") {
+	if !strings.HasPrefix(line, "step 3/20  score 0.500  em 0.000") || strings.Contains(line, "NaN") || strings.Contains(line, "memory") || strings.Contains(line, "eval") || !strings.HasSuffix(line, "  1.3s") {
 		t.Errorf("got %q", line)
 	}
 	m[metrics.MemoryReward] = 0.25
