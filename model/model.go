@@ -130,6 +130,9 @@ func (s *LossStats) Add(o LossStats) {
 	s.NegativeLogLikelihood += o.NegativeLogLikelihood
 }
 
+// Loss is the number whose gradient was taken.
+func (s LossStats) Loss() float64 { return s.Policy + s.KL + s.NegativeLogLikelihood }
+
 // OptimizerOptions are AdamW's constants.
 type OptimizerOptions struct {
 	Beta1, Beta2, Eps, WeightDecay float64

@@ -3,10 +3,10 @@ package trainer
 import (
 	"context"
 	"fmt"
-	"math"
 
 	"github.com/mempo-train/mempo-train/model"
 	"github.com/mempo-train/mempo-train/trainer/batch"
+	"github.com/mempo-train/mempo-train/trainer/optim"
 )
 
 // Losses sums up the optimiser steps of one step.
@@ -56,47 +56,28 @@ func (t *Trainer) update(ctx context.Context, step int, plan *Plan, scores *Resp
 }
 
 func (t *Trainer) optimizerStep(ctx context.Context, plan *Plan, mini minibatch, old, ref [][]float32, rate float64, add func(int), clock *clock) (model.LossStats, model.UpdateStats, error) {
-	var sum model.LossStats
 	weights, err := t.tokenWeights(plan, mini)
 	if err != nil {
-		return sum, model.UpdateStats{}, err
+		return model.LossStats{}, model.UpdateStats{}, err
 	}
-	for _, micro := range mini.micro {
-		if err := ctx.Err(); err != nil {
-			return sum, model.UpdateStats{}, dropped(t.actor, err)
-		}
-		rows := make([]model.TrainRow, len(micro))
-		for k, row := range micro {
-			r := plan.rows[row]
-			rows[k] = model.TrainRow{
-				IDs: r.ids, Positions: r.positions, OldLogProbs: old[row], RefLogProbs: ref[row],
-				Advantages: r.advantages, Weights: weights[row],
+	microBatches := func(yield func([]model.TrainRow) bool) {
+		for _, micro := range mini.micro {
+			rows := make([]model.TrainRow, len(micro))
+			for k, row := range micro {
+				r := plan.rows[row]
+				rows[k] = model.TrainRow{
+					IDs: r.ids, Positions: r.positions, OldLogProbs: old[row], RefLogProbs: ref[row],
+					Advantages: r.advantages, Weights: weights[row],
+				}
+				clock.tokens(stageUpdate, len(r.ids))
 			}
-			clock.tokens(stageUpdate, len(r.ids))
+			if !yield(rows) {
+				return
+			}
+			add(len(micro))
 		}
-		stats, err := t.actor.ForwardBackward(rows, t.Update.Loss)
-		if err != nil {
-			return sum, model.UpdateStats{}, dropped(t.actor, err)
-		}
-		sum.Add(stats)
-		add(len(micro))
 	}
-	if loss := sum.Policy + sum.KL; math.IsNaN(loss) || math.IsInf(loss, 0) {
-		return sum, model.UpdateStats{GradNorm: math.NaN(), Skipped: true}, t.actor.DropGradient()
-	}
-	updated, err := t.actor.Update(rate, t.Update.Optimizer)
-	if err != nil {
-		return sum, updated, dropped(t.actor, err)
-	}
-	return sum, updated, nil
-}
-
-// dropped clears what was accumulated, so that an error leaves no half of a gradient behind.
-func dropped(learner model.Learner, err error) error {
-	if cleared := learner.DropGradient(); cleared != nil {
-		return fmt.Errorf("%w (and the gradient could not be cleared: %w)", err, cleared)
-	}
-	return err
+	return optim.Step(ctx, t.actor, microBatches, rate, optim.Options{Loss: t.Update.Loss, Optimizer: t.Update.Optimizer})
 }
 
 // tokenWeights spreads the aggregation's normaliser, that of the whole mini-batch, over its tokens.
