@@ -45,7 +45,8 @@ func (e *ErrNothingValid) Error() string {
 }
 
 // Run evaluates the policy in the one context that the options name. A trajectory that failed is
-// left out of every mean and counted. The end of ctx ends the evaluation with an error.
+// left out of every mean and counted. The end of ctx ends the evaluation with an error. An
+// *ErrNothingValid comes with the result of the questions asked until then.
 func Run(ctx context.Context, policy model.Policy, questions []dataset.Question, o Options, tools rollout.Tools) (*Result, error) {
 	if len(questions) == 0 {
 		return nil, errors.New("no question to evaluate on")
@@ -64,9 +65,15 @@ func Run(ctx context.Context, policy model.Policy, questions []dataset.Question,
 		if err := e.answer(ctx, drawn); err != nil {
 			return nil, err
 		}
+		if e.valid == 0 {
+			break
+		}
 	}
 	e.result.sum(o.Rollout.GroupSize)
 	e.result.Seconds = time.Since(begun).Seconds()
+	if e.valid == 0 {
+		return e.result, &ErrNothingValid{Detail: e.result.Answers[len(e.result.Answers)-1].StopDetail}
+	}
 	return e.result, nil
 }
 
@@ -93,7 +100,6 @@ func (e *evaluation) answer(ctx context.Context, drawn []rollout.Drawn) error {
 		return err
 	}
 	e.result.ForwardTokens += stats.ForwardTokens
-	detail := ""
 	for _, group := range groups {
 		for _, trajectory := range group.Trajectories {
 			grade := reward.GradeTrajectory(trajectory, group.Question.Objectives)
@@ -103,15 +109,10 @@ func (e *evaluation) answer(ctx context.Context, drawn []rollout.Drawn) error {
 				}
 			}
 			e.result.Answers = append(e.result.Answers, newAnswer(group.Question, trajectory, grade))
-			if trajectory.Stop.Failed() {
-				detail = trajectory.StopDetail
-			} else {
+			if !trajectory.Stop.Failed() {
 				e.valid++
 			}
 		}
-	}
-	if e.valid == 0 {
-		return &ErrNothingValid{Detail: detail}
 	}
 	return nil
 }

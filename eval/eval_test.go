@@ -127,8 +127,11 @@ func TestNothingValidEndsTheEvaluation(t *testing.T) {
 		calls++
 		return nil, errors.New("the service is down")
 	})
-	_, err := Run(t.Context(), w, questions("a", "b", "c", "d", "e"), o, service)
+	result, err := Run(t.Context(), w, questions("a", "b", "c", "d", "e"), o, service)
 	var nothing *ErrNothingValid
+	if result == nil || result.Overall.N != 2 || result.Overall.Failed != 2 || !math.IsNaN(float64(result.Overall.EM)) {
+		t.Errorf("the result is %+v", result)
+	}
 	if !errors.As(err, &nothing) || !strings.Contains(err.Error(), "the service is down") || calls != 2 {
 		t.Errorf("%v after %d calls", err, calls)
 	}

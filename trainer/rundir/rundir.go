@@ -2,7 +2,8 @@
 //
 //	config.toml                      the resolved settings
 //	metrics.jsonl                    see package metrics
-//	trajectories/step_NNNNNN.jsonl   one trajectory a line
+//	trajectories/step_NNNNNN.jsonl   one trajectory a line; of an evaluation, step_000000_CONTEXT.jsonl
+//	results.json                     of an evaluation, see package eval
 //	checkpoints/step_NNNNNN/         see package checkpoint
 //	log.jsonl, report.html
 //	lock                             held by the one process that writes
@@ -132,22 +133,46 @@ func (d *Dir) TrajectoriesPath(step int64) string {
 	return filepath.Join(d.path, "trajectories", fmt.Sprintf("step_%06d.jsonl", step))
 }
 
+// EvaluationPath is where the trajectories of an evaluation in a context lie. It trains nothing:
+// its step is 0.
+func (d *Dir) EvaluationPath(context string) string {
+	return filepath.Join(d.path, "trajectories", fmt.Sprintf("step_%06d_%s.jsonl", 0, context))
+}
+
 // WriteTrajectories replaces the trajectories of a step: one row a line, in plain UTF-8 with '<',
 // '>' and '&' as they are. Bytes that are not UTF-8 become U+FFFD. A row that JSON cannot hold,
 // such as one with a NaN, is an error that names it, and the file is as before.
 func WriteTrajectories[T any](d *Dir, step int64, rows []T) error {
-	path := d.TrajectoriesPath(step)
+	return d.stream(d.TrajectoriesPath(step), func(write func(any) error) error {
+		for _, row := range rows {
+			if err := write(row); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// WriteEvaluation replaces the trajectories of an evaluation, as WriteTrajectories does, by the rows
+// that fill hands to write one by one. After an error of fill's the file is as before.
+func (d *Dir) WriteEvaluation(context string, fill func(write func(row any) error) error) error {
+	return d.stream(d.EvaluationPath(context), fill)
+}
+
+func (d *Dir) stream(path string, fill func(write func(row any) error) error) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return notWritable(d.path, err)
 	}
 	return durable.WriteFile(path, func(w io.Writer) error {
 		encoder := json.NewEncoder(w)
 		encoder.SetEscapeHTML(false)
-		for k, row := range rows {
+		rows := 0
+		return fill(func(row any) error {
+			rows++
 			if err := encoder.Encode(row); err != nil {
-				return fmt.Errorf("row %d: %w", k+1, err)
+				return fmt.Errorf("row %d: %w", rows, err)
 			}
-		}
-		return nil
+			return nil
+		})
 	})
 }

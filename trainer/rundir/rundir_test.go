@@ -224,6 +224,32 @@ func TestTrajectoriesKeepTheOldFileAfterAnError(t *testing.T) {
 	}
 }
 
+// The trajectories of an evaluation are written while it goes on, and count only when it is through.
+func TestTrajectoriesOfAnEvaluationAreWrittenOneByOne(t *testing.T) {
+	dir := open(t, t.TempDir())
+	broken := errors.New("broken")
+	for _, test := range []struct {
+		rows   []any
+		failed error
+	}{{[]any{"<mem>", 2}, nil}, {[]any{"other"}, broken}} {
+		err := dir.WriteEvaluation("limited", func(write func(any) error) error {
+			for _, row := range test.rows {
+				if err := write(row); err != nil {
+					return err
+				}
+			}
+			return test.failed
+		})
+		if !errors.Is(err, test.failed) {
+			t.Errorf("got %v", err)
+		}
+		data, err := os.ReadFile(filepath.Join(dir.Path(), "trajectories", "step_000000_limited.jsonl"))
+		if err != nil || string(data) != "\"<mem>\"\n2\n" {
+			t.Errorf("the file holds %q, %v", data, err)
+		}
+	}
+}
+
 func TestPaths(t *testing.T) {
 	dir := open(t, t.TempDir())
 	if dir.MetricsPath() != filepath.Join(dir.Path(), "metrics.jsonl") || dir.LogPath() != filepath.Join(dir.Path(), "log.jsonl") {
