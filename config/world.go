@@ -27,7 +27,7 @@ type WorldSize struct {
 
 // WorldQuestions are the questions about it.
 type WorldQuestions struct {
-	Train        int                `toml:"train"`         // 4000 (own)
+	Train        int                `toml:"train"`         // 2000 (own)
 	Eval         int                `toml:"eval"`          // 400 (own)
 	Mix          map[string]float64 `toml:"mix"`           // shape → weight; a shape is the hops of each objective, as in "2+1". Empty is DefaultMix. {} (own)
 	SystemPrompt string             `toml:"system_prompt"` // of the demonstrations. "Search, remember, answer." (own)
@@ -68,7 +68,7 @@ func DefaultWorld() *World {
 	return &World{
 		World: WorldSize{People: 72, Towns: 48, Countries: 24, Companies: 32, Books: 32, HeldOut: 0.3333},
 		Questions: WorldQuestions{
-			Train: 4000, Eval: 400, MaxTurns: 5, SystemPrompt: "Search, remember, answer.",
+			Train: 2000, Eval: 400, MaxTurns: 5, SystemPrompt: "Search, remember, answer.",
 			Mix: map[string]float64{},
 		},
 		Demonstrations: WorldDemonstrations{
