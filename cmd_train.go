@@ -19,6 +19,7 @@ import (
 	"github.com/mempo-train/mempo-train/rollout"
 	"github.com/mempo-train/mempo-train/trainer"
 	"github.com/mempo-train/mempo-train/trainer/checkpoint"
+	"github.com/mempo-train/mempo-train/trainer/loop"
 	"github.com/mempo-train/mempo-train/trainer/metrics"
 	"github.com/mempo-train/mempo-train/trainer/rundir"
 )
@@ -229,10 +230,13 @@ func (j *job) newRun(source *checkpoint.Source, identity checkpoint.Identity) (*
 		return nil, err
 	}
 	return &trainer.Run{
-		Trainer: steps, State: j.actor, Sampler: sampler, Dir: j.folder, Source: source, Identity: identity,
-		Config: text.String(), Log: j.log, Line: j.progress.Line,
-		Steps: c.Run.Steps, QuestionsPerStep: c.Rollout.QuestionsPerStep, MaxFailedSteps: c.Tools.MaxFailedSteps,
-		CheckpointEvery: c.Checkpoint.Every, CheckpointKeep: c.Checkpoint.Keep, CheckpointBestKey: c.Checkpoint.KeepBest,
+		Trainer: steps, Sampler: sampler,
+		Job: loop.Job{
+			State: j.actor, Dir: j.folder, Source: source, Identity: identity, Order: sampler.Order,
+			Config: text.String(), Log: j.log, Line: j.progress.Line,
+			Steps: c.Run.Steps, CheckpointEvery: c.Checkpoint.Every, CheckpointKeep: c.Checkpoint.Keep,
+		},
+		QuestionsPerStep: c.Rollout.QuestionsPerStep, MaxFailedSteps: c.Tools.MaxFailedSteps, CheckpointBestKey: c.Checkpoint.KeepBest,
 	}, nil
 }
 

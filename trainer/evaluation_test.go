@@ -44,8 +44,8 @@ func TestEvaluationsComeAtTheirStepsAndAtTheEnd(t *testing.T) {
 			t.Errorf("%s is %v in the lines of %v", name, found, steps)
 		}
 	}
-	if got := saved(t, dir); !slices.Equal(got, []int64{4, 7}) || j.best.Step != 4 || j.best.Value != 0.75 {
-		t.Errorf("checkpoints of %v, the best %+v", got, *j.best)
+	if got := saved(t, dir); !slices.Equal(got, []int64{4, 7}) || j.Best.Step != 4 || j.Best.Value != 0.75 {
+		t.Errorf("checkpoints of %v, the best %+v", got, *j.Best)
 	}
 	for k, line := range stepLines(j.lines) {
 		if em, known := values[k+1]; strings.Contains(line, "eval em") != (known && !math.IsNaN(em)) {

@@ -20,6 +20,7 @@ import (
 	"github.com/mempo-train/mempo-train/rollout"
 	"github.com/mempo-train/mempo-train/trainer/checkpoint"
 	"github.com/mempo-train/mempo-train/trainer/metrics"
+	"github.com/mempo-train/mempo-train/trainer/optim"
 )
 
 // serviceDown fails the first calls of a run, and then works.
@@ -167,7 +168,7 @@ func TestNonfiniteGradientsForEverEndTheRun(t *testing.T) {
 	j := newJob(t, dir, toyOptions(3), mixed, func(j *job) { j.Steps, j.CheckpointEvery = 20, 1 })
 	j.actor.poison = func(update int) bool { return update >= 6 }
 	err := j.loop(t)
-	var nonfinite *NonfiniteError
+	var nonfinite *optim.NonfiniteError
 	if !errors.As(err, &nonfinite) || nonfinite.Step != 8 || fault.Code(err) != fault.CodeOther || strings.Contains(err.Error(), "\n") {
 		t.Fatalf("exit code %d: %v", fault.Code(err), err)
 	}
@@ -212,7 +213,7 @@ func TestARecordWithoutAPositionIsRefused(t *testing.T) {
 	for _, sampler := range []string{`"x"`, `{"drawn":1,"size":9}`} {
 		j := newJob(t, t.TempDir(), toyOptions(3), mixed, nil)
 		err := j.Continue(checkpoint.Record{Step: 4, Sampler: json.RawMessage(sampler)})
-		if fault.Code(err) != fault.CodeUsage || j.done != 0 {
+		if fault.Code(err) != fault.CodeUsage || j.Done != 0 {
 			t.Errorf("position %s: %v, exit code %d", sampler, err, fault.Code(err))
 		}
 		if err := errors.Join(j.Metrics.Close(), j.Dir.Close()); err != nil {
@@ -236,15 +237,15 @@ func TestWhatCannotBeWrittenEndsTheRun(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(j.Dir.Path(), "trajectories"), nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := j.loop(t); err == nil || j.done != 0 || len(j.actor.gradients) != 1 {
-		t.Errorf("no folder for trajectories: %v after %d steps", err, j.done)
+	if err := j.loop(t); err == nil || j.Done != 0 || len(j.actor.gradients) != 1 {
+		t.Errorf("no folder for trajectories: %v after %d steps", err, j.Done)
 	}
 	j = newJob(t, t.TempDir(), toyOptions(3), mixed, nil)
 	if err := j.Metrics.Close(); err != nil {
 		t.Fatal(err)
 	}
-	if err := j.Loop(context.Background(), j.stop); !errors.Is(err, os.ErrClosed) || j.done != 0 {
-		t.Errorf("no file for metrics: %v after %d steps", err, j.done)
+	if err := j.Loop(context.Background(), j.stop); !errors.Is(err, os.ErrClosed) || j.Done != 0 {
+		t.Errorf("no file for metrics: %v after %d steps", err, j.Done)
 	}
 	if err := j.Dir.Close(); err != nil {
 		t.Fatal(err)

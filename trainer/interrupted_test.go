@@ -12,6 +12,7 @@ import (
 	"github.com/mempo-train/mempo-train/model"
 	"github.com/mempo-train/mempo-train/rollout"
 	"github.com/mempo-train/mempo-train/trainer/metrics"
+	"github.com/mempo-train/mempo-train/trainer/optim"
 )
 
 func TestANonfiniteGradientIsSkippedAndCounted(t *testing.T) {
@@ -28,7 +29,7 @@ func TestANonfiniteGradientIsSkippedAndCounted(t *testing.T) {
 	if !slices.Equal(weights[1], weights[2]) || slices.Equal(weights[0], weights[1]) {
 		t.Error("the skipped update moved the weights, or the others did not")
 	}
-	if trainer.Counters != (Counters{OptimizerSteps: 2, NonfiniteSteps: 1}) {
+	if trainer.Counters != (Counters{Counters: optim.Counters{OptimizerSteps: 2, NonfiniteSteps: 1}}) {
 		t.Errorf("counters %+v", trainer.Counters)
 	}
 	if m[metrics.TrainNonfiniteSteps] != 1 || m[metrics.TrainOptimizerSteps] != 2 {
@@ -70,11 +71,11 @@ func TestTooManyNonfiniteStepsInARowEndTheRun(t *testing.T) {
 	actor.poison = func(update int) bool { return update != 3 } // 1 2 . 4 5 6
 	before := slices.Clone(actor.weights)
 	result, err := trainer.Step(context.Background(), 1, drawn("a"))
-	var nonfinite *NonfiniteError
+	var nonfinite *optim.NonfiniteError
 	if !errors.As(err, &nonfinite) || nonfinite.InARow != 3 || nonfinite.Step != 1 || !strings.Contains(err.Error(), "optimizer.max_nonfinite") {
 		t.Fatalf("got %v", err)
 	}
-	if trainer.Counters != (Counters{OptimizerSteps: 1, NonfiniteSteps: 5, NonfiniteInARow: 3}) {
+	if trainer.Counters != (Counters{Counters: optim.Counters{OptimizerSteps: 1, NonfiniteSteps: 5, NonfiniteInARow: 3}}) {
 		t.Errorf("counters %+v", trainer.Counters)
 	}
 	for id, weight := range actor.weights {

@@ -16,6 +16,7 @@ import (
 	"github.com/mempo-train/mempo-train/dataset"
 	"github.com/mempo-train/mempo-train/model"
 	"github.com/mempo-train/mempo-train/trainer/checkpoint"
+	"github.com/mempo-train/mempo-train/trainer/loop"
 	"github.com/mempo-train/mempo-train/trainer/metrics"
 	"github.com/mempo-train/mempo-train/trainer/rundir"
 )
@@ -41,9 +42,12 @@ func newJob(t *testing.T, dir string, o Options, s script, change func(*job)) *j
 		t.Fatal(err)
 	}
 	j.Run = &Run{
-		Trainer: trainer, State: j.actor, Config: "[run]\n", Steps: 5, QuestionsPerStep: 2, MaxFailedSteps: 3, CheckpointEvery: 10, CheckpointKeep: 2,
-		Identity: checkpoint.Identity{ModelHash: "m", TokenizerHash: "t", DataHash: "d"},
-		Line:     func(line string) { j.lines = append(j.lines, line); j.onLine(line) },
+		Trainer: trainer, QuestionsPerStep: 2, MaxFailedSteps: 3,
+		Job: loop.Job{
+			State: j.actor, Config: "[run]\n", Steps: 5, CheckpointEvery: 10, CheckpointKeep: 2,
+			Identity: checkpoint.Identity{ModelHash: "m", TokenizerHash: "t", DataHash: "d"},
+			Line:     func(line string) { j.lines = append(j.lines, line); j.onLine(line) },
+		},
 	}
 	folder := toyFolder(t)
 	architecture, err1 := model.LoadArchitecture(folder)
@@ -54,7 +58,7 @@ func newJob(t *testing.T, dir string, o Options, s script, change func(*job)) *j
 	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		t.Fatal(err)
 	}
-	j.actor.parameters, j.Source, j.Sampler, j.Dir = architecture.Parameters(), source, sampler, opened
+	j.actor.parameters, j.Source, j.Sampler, j.Order, j.Dir = architecture.Parameters(), source, sampler, sampler.Order, opened
 	core, logs := observer.New(zap.InfoLevel)
 	j.Log, j.logs = zap.New(core), logs
 	if change != nil {

@@ -117,7 +117,7 @@ func TestCancellingDropsTheStepUnderWay(t *testing.T) {
 	j := newJob(t, dir, toyOptions(3), mixed, func(j *job) {
 		j.CheckpointEvery = 1
 		j.actor.onForward = func(int) error {
-			if j.done == 2 {
+			if j.Done == 2 {
 				cancel()
 			}
 			return nil
@@ -192,8 +192,8 @@ func TestTheBestCheckpointStays(t *testing.T) {
 		if got := saved(t, dir); !slices.Equal(got, test.want) {
 			t.Errorf("after %d steps the checkpoints are of %v, want %v", test.steps, got, test.want)
 		}
-		if best := test.want[0]; j.best.Step != best || !near(j.best.Value, float64(right[int(best)])/3) || j.best.Metric != "score/total" {
-			t.Errorf("after %d steps the best is %+v", test.steps, *j.best)
+		if best := test.want[0]; j.Best.Step != best || !near(j.Best.Value, float64(right[int(best)])/3) || j.Best.Metric != "score/total" {
+			t.Errorf("after %d steps the best is %+v", test.steps, *j.Best)
 		}
 	}
 	// Another metric starts anew, though its values are smaller.
@@ -201,8 +201,8 @@ func TestTheBestCheckpointStays(t *testing.T) {
 	j := newJob(t, dir, o, script, func(j *job) {
 		j.Steps, j.CheckpointKeep, j.CheckpointBestKey = 9, 1, metrics.LossPolicy
 	}).mustLoop(t)
-	if j.best.Metric != metrics.LossPolicy || j.best.Step != 9 {
-		t.Errorf("the best by another metric is %+v", *j.best)
+	if j.Best.Metric != metrics.LossPolicy || j.Best.Step != 9 {
+		t.Errorf("the best by another metric is %+v", *j.Best)
 	}
 	o.Reward.MemoryReward = "off"
 	for _, name := range []string{metrics.MemoryReward, metrics.LossKL, "eval/em"} { // NaN, infinite, not there
@@ -211,8 +211,8 @@ func TestTheBestCheckpointStays(t *testing.T) {
 			j.Steps, j.CheckpointBestKey = 2, name
 			j.reference.(*toyScorer).weights['m'*width] = float32(math.Inf(1))
 		}).mustLoop(t)
-		if got := saved(t, other); !slices.Equal(got, []int64{2}) || j.best != nil {
-			t.Errorf("without a measure of %s the checkpoints are of %v, the best %v", name, got, j.best)
+		if got := saved(t, other); !slices.Equal(got, []int64{2}) || j.Best != nil {
+			t.Errorf("without a measure of %s the checkpoints are of %v, the best %v", name, got, j.Best)
 		}
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/mempo-train/mempo-train/advantage"
 	"github.com/mempo-train/mempo-train/model"
 	"github.com/mempo-train/mempo-train/rollout"
+	"github.com/mempo-train/mempo-train/trainer/optim"
 )
 
 // Actor is the model that is trained.
@@ -56,10 +57,21 @@ type UpdateOptions struct {
 
 // Counters run on over the whole run, checkpoints included.
 type Counters struct {
-	OptimizerSteps   int64
-	NonfiniteSteps   int64 // skipped optimiser steps
-	NonfiniteInARow  int64
+	optim.Counters
 	FailedStepsInRow int64 // tries of a step without a valid trajectory
+}
+
+const keyFailedSteps = "failed_steps_in_row" // in a checkpoint's record
+
+func (c *Counters) record() map[string]int64 {
+	all := c.Record()
+	all[keyFailedSteps] = c.FailedStepsInRow
+	return all
+}
+
+func (c *Counters) restore(record map[string]int64) {
+	c.Restore(record)
+	c.FailedStepsInRow = record[keyFailedSteps]
 }
 
 // Trainer takes steps. It is not safe for concurrent use.
@@ -100,7 +112,7 @@ func (e *ErrNothingValid) Error() string {
 	return "every trajectory of the step failed; the last one because " + e.Detail
 }
 
-// Step trains on the questions drawn for a step, counted from 1. A *NonfiniteError comes with a
+// Step trains on the questions drawn for a step, counted from 1. An *optim.NonfiniteError comes with a
 // result that holds the records alone, to look at what broke the updates.
 func (t *Trainer) Step(ctx context.Context, step int, questions []rollout.Drawn) (*Result, error) {
 	clock := newClock()
@@ -126,7 +138,7 @@ func (t *Trainer) Step(ctx context.Context, step int, questions []rollout.Drawn)
 	}
 	losses, err := t.update(ctx, step, plan, scores, clock)
 	data := &stepData{graded, stats, memories, advantages, plan, scores, losses, clock}
-	var nonfinite *NonfiniteError
+	var nonfinite *optim.NonfiniteError
 	switch {
 	case errors.As(err, &nonfinite):
 		return &Result{Records: t.records(step, data)}, err

@@ -2,7 +2,6 @@ package trainer
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/mempo-train/mempo-train/model"
 	"github.com/mempo-train/mempo-train/trainer/batch"
@@ -44,7 +43,7 @@ func (t *Trainer) update(ctx context.Context, step int, plan *Plan, scores *Resp
 				losses.GradNorm += updated.GradNorm
 				taken++
 			}
-			if err := t.count(step, updated); err != nil {
+			if err := t.Counters.Count(step, updated, t.Update.MaxNonfinite); err != nil {
 				return nil, err
 			}
 		}
@@ -100,29 +99,4 @@ func (t *Trainer) tokenWeights(plan *Plan, mini minibatch) (map[int][]float32, e
 		}
 	}
 	return weights, nil
-}
-
-// count keeps the running counters and ends a run whose updates keep failing.
-func (t *Trainer) count(step int, updated model.UpdateStats) error {
-	if !updated.Skipped {
-		t.Counters.OptimizerSteps++
-		t.Counters.NonfiniteInARow = 0
-		return nil
-	}
-	t.Counters.NonfiniteSteps++
-	t.Counters.NonfiniteInARow++
-	if t.Counters.NonfiniteInARow >= int64(t.Update.MaxNonfinite) {
-		return &NonfiniteError{Step: step, InARow: t.Counters.NonfiniteInARow}
-	}
-	return nil
-}
-
-// NonfiniteError ends a run whose loss or gradient was not finite too often in a row.
-type NonfiniteError struct {
-	Step   int
-	InARow int64
-}
-
-func (e *NonfiniteError) Error() string {
-	return fmt.Sprintf("step %d: loss or gradient was not finite in %d optimiser steps in a row (optimizer.max_nonfinite); the weights are those of before, a lower optimizer.learning_rate or loss.clip_* may help", e.Step, e.InARow)
 }

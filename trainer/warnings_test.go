@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"github.com/mempo-train/mempo-train/rollout"
+	"github.com/mempo-train/mempo-train/trainer/loop"
 	"github.com/mempo-train/mempo-train/trainer/metrics"
 )
 
@@ -64,7 +65,7 @@ func TestARunWithQuietMemoriesIsWarnedOnce(t *testing.T) {
 		test.change(&o)
 		core, logs := observer.New(zap.InfoLevel)
 		var lines []string
-		run := Run{Trainer: &Trainer{Options: o}, Log: zap.New(core), Line: func(line string) { lines = append(lines, line) }}
+		run := Run{Trainer: &Trainer{Options: o}, Job: loop.Job{Log: zap.New(core), Line: func(line string) { lines = append(lines, line) }}}
 		for step := 1; step <= 30; step++ {
 			run.warn(step, &Result{Metrics: map[string]float64{metrics.AdvantageMemoryStd: 0.01}})
 		}
