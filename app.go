@@ -47,7 +47,7 @@ func (p *program) app() *cli.App {
 		Flags:     []cli.Flag{setFlag()},
 		Action:    p.root,
 		Commands: []*cli.Command{
-			p.checkCommand(), p.benchCommand(), p.scoreCommand(), p.generateCommand(), p.tokenizeCommand(), p.gradeCommand(), p.advantageCommand(),
+			p.checkCommand(), p.evalCommand(), p.benchCommand(), p.scoreCommand(), p.generateCommand(), p.tokenizeCommand(), p.gradeCommand(), p.advantageCommand(),
 			p.lossCommand(), p.worldCommand(), p.versionCommand(),
 		},
 		Reader: p.in, Writer: p.out, ErrWriter: p.errs,
@@ -76,7 +76,7 @@ func (p *program) root(c *cli.Context) error {
 	case c.Args().Len() > 1:
 		return fault.Usage(fmt.Errorf("found %q behind the file %s; only --set key=value may stand there", c.Args().Get(1), path))
 	}
-	return underSignals(c.Context, p.errs, func(ctx context.Context, stop <-chan struct{}) error {
+	return underSignals(c.Context, p.errs, endOfRun, func(ctx context.Context, stop <-chan struct{}) error {
 		return runTrain(ctx, path, c.StringSlice("set"), stop)
 	})
 }
@@ -111,8 +111,11 @@ func (p *program) exitCode(err error) int {
 		return 0
 	}
 	fmt.Fprintf(p.errs, "mempo-train: %v\n", err)
-	if errors.Is(err, errTerminated) {
+	switch {
+	case errors.Is(err, errTerminated):
 		return codeTerminated
+	case errors.Is(err, errInterrupted):
+		return codeInterrupted
 	}
 	var wrongHelpTopic cli.ExitCoder
 	if errors.As(err, &wrongHelpTopic) {

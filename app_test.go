@@ -25,7 +25,7 @@ func init() {
 	case os.Getenv(asProgram) != "":
 		main()
 	case os.Getenv(asRun) != "": // a run that heeds SIGTERM only behind a SIGINT, and does not end on one
-		err := underSignals(context.Background(), os.Stderr, func(ctx context.Context, stop <-chan struct{}) error {
+		err := underSignals(context.Background(), os.Stderr, endOfRun, func(ctx context.Context, stop <-chan struct{}) error {
 			os.Stdout.WriteString("running\n")
 			<-stop
 			os.Stdout.WriteString("stopping\n")
@@ -294,7 +294,7 @@ func TestSignalsEndARun(t *testing.T) {
 
 func TestRunThatEndsByItselfKeepsItsError(t *testing.T) {
 	broken := errors.New("broken")
-	err := underSignals(context.Background(), io.Discard, func(context.Context, <-chan struct{}) error { return broken })
+	err := underSignals(context.Background(), io.Discard, endOfRun, func(context.Context, <-chan struct{}) error { return broken })
 	if !errors.Is(err, broken) {
 		t.Errorf("got %v", err)
 	}

@@ -63,6 +63,12 @@ func runTrain(ctx context.Context, path string, sets []string, stop <-chan struc
 	progress := metrics.NewProgress(os.Stderr)
 	defer progress.Close()
 	j := &job{config: c, texts: t, data: data, folder: folder, log: log, tools: tools, progress: progress}
+	if j.evaluator, err = j.loadEvaluator(ctx); err != nil {
+		return err
+	}
+	if j.evaluator != nil {
+		defer j.evaluator.tools.close()
+	}
 	return j.train(ctx, stop)
 }
 
@@ -70,9 +76,6 @@ func runTrain(ctx context.Context, path string, sets []string, stop <-chan struc
 func refuseWhatIsMissing(c *config.Config) error {
 	if c.Rollout.Context != "full" {
 		return fmt.Errorf(`rollout.context is %q; this version trains in "full" context only`, c.Rollout.Context)
-	}
-	if c.Eval.Every > 0 {
-		return fmt.Errorf("eval.every is %d; this version has no evaluation during training, only 0 is allowed", c.Eval.Every)
 	}
 	return nil
 }
@@ -105,6 +108,8 @@ type job struct {
 	log      *zap.Logger
 	tools    *toolset
 	progress metrics.Progress
+
+	evaluator *evaluator // nil without evaluations
 
 	actor, reference *engine.Model
 }
@@ -160,6 +165,9 @@ func (j *job) announce() {
 	if len(j.data.dropped) > 0 {
 		j.progress.Line(j.data.overLength() + "; dropped")
 		j.log.Warn("over-long prompts dropped", zap.Strings("questions", j.data.dropped))
+	}
+	if j.evaluator != nil {
+		j.evaluator.announce()
 	}
 	first := j.data.kept[0]
 	if prompt, err := j.texts.rules.Format.Prompt(first.Text); err == nil {
@@ -229,7 +237,7 @@ func (j *job) newRun(source *checkpoint.Source, identity checkpoint.Identity) (*
 	if err != nil {
 		return nil, err
 	}
-	return &trainer.Run{
+	run := &trainer.Run{
 		Trainer: steps, Sampler: sampler,
 		Job: loop.Job{
 			State: j.actor, Dir: j.folder, Source: source, Identity: identity, Order: sampler.Order,
@@ -237,7 +245,14 @@ func (j *job) newRun(source *checkpoint.Source, identity checkpoint.Identity) (*
 			Steps: c.Run.Steps, CheckpointEvery: c.Checkpoint.Every, CheckpointKeep: c.Checkpoint.Keep,
 		},
 		QuestionsPerStep: c.Rollout.QuestionsPerStep, MaxFailedSteps: c.Tools.MaxFailedSteps, CheckpointBestKey: c.Checkpoint.KeepBest,
-	}, nil
+	}
+	if j.evaluator != nil {
+		run.EvaluateEvery = c.Eval.Every
+		run.Evaluate = func(ctx context.Context, step int) (map[string]float64, error) {
+			return j.evaluator.figures(ctx, j.actor, step)
+		}
+	}
+	return run, nil
 }
 
 // resume restores the newest checkpoint and lists what has changed in the config since.
@@ -287,7 +302,8 @@ func newWatch(progress metrics.Progress) trainer.Watch {
 	}
 }
 
-func trainerOptions(c *config.Config, t *texts, tools rollout.Tools, device string) trainer.Options {
+// rolloutOptions are those of training and evaluation alike.
+func rolloutOptions(c *config.Config, t *texts, device string) rollout.Options {
 	schedule := rollout.Schedule(c.Rollout.Schedule)
 	if c.Rollout.Schedule == "auto" {
 		schedule = rollout.Eager
@@ -295,12 +311,17 @@ func trainerOptions(c *config.Config, t *texts, tools rollout.Tools, device stri
 			schedule = rollout.Fixed
 		}
 	}
+	return rollout.Options{
+		Rules: t.rules, Seed: uint64(c.Run.Seed), Schedule: schedule, BatchTokens: c.Rollout.BatchTokens, MaxRows: c.Rollout.MaxRows,
+		TrajectoryDeadline: c.Rollout.TrajectoryDeadline.Duration(), StepDeadline: c.Rollout.StepDeadline.Duration(),
+	}
+}
+
+func trainerOptions(c *config.Config, t *texts, tools rollout.Tools, device string) trainer.Options {
+	generation := rolloutOptions(c, t, device)
+	generation.GroupSize, generation.Sampling = c.Rollout.GroupSize, model.Sampling{Temperature: c.Rollout.Temperature}
 	return trainer.Options{
-		Rollout: rollout.Options{
-			Rules: t.rules, GroupSize: c.Rollout.GroupSize, Sampling: model.Sampling{Temperature: c.Rollout.Temperature},
-			Seed: uint64(c.Run.Seed), Schedule: schedule, BatchTokens: c.Rollout.BatchTokens, MaxRows: c.Rollout.MaxRows,
-			TrajectoryDeadline: c.Rollout.TrajectoryDeadline.Duration(), StepDeadline: c.Rollout.StepDeadline.Duration(),
-		},
+		Rollout: generation,
 		Tools: tools,
 		Reward: trainer.RewardOptions{
 			FormatReward: c.Reward.FormatReward, FormatWeight: c.Reward.FormatWeight, MemoryReward: c.Reward.MemoryReward,

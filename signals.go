@@ -21,13 +21,27 @@ const (
 // graceOnTermination is how long a run may take to drop its step before the process ends anyway.
 const graceOnTermination = 4 * time.Second
 
-// errTerminated is the end of a run that was told to end at once.
-var errTerminated = errors.New("ended by SIGTERM; the last checkpoint stands")
+// The ends of work that a signal stopped before it was through.
+var (
+	errInterrupted = errors.New("ended by SIGINT")
+	errTerminated  = errors.New("ended by SIGTERM")
+)
+
+// ending is what people are told when a signal stops work.
+type ending struct {
+	stopping string // on the first SIGINT
+	left     string // what is there after SIGTERM
+}
+
+var (
+	endOfRun        = ending{"finishing the step", "the last checkpoint stands"}
+	endOfEvaluation = ending{"ending the evaluation", "no results were written"}
+)
 
 // underSignals runs work until it ends. The first SIGINT closes stop, on which work is to end in
 // good order; a second one ends the process. SIGTERM ends ctx, and the process if work takes too
 // long over it.
-func underSignals(ctx context.Context, errs io.Writer, work func(ctx context.Context, stop <-chan struct{}) error) error {
+func underSignals(ctx context.Context, errs io.Writer, e ending, work func(ctx context.Context, stop <-chan struct{}) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	signals, stop := make(chan os.Signal, 4), make(chan struct{})
@@ -50,7 +64,7 @@ func underSignals(ctx context.Context, errs io.Writer, work func(ctx context.Con
 					os.Exit(codeInterrupted)
 				default:
 					interrupted = true
-					fmt.Fprintln(errs, "mempo-train: finishing the step; interrupt again to end at once")
+					fmt.Fprintf(errs, "mempo-train: %s; interrupt again to end at once\n", e.stopping)
 					close(stop)
 				}
 			}
@@ -58,7 +72,7 @@ func underSignals(ctx context.Context, errs io.Writer, work func(ctx context.Con
 	}()
 	err := work(ctx, stop)
 	if terminated.Load() {
-		return errTerminated
+		return fmt.Errorf("%w; %s", errTerminated, e.left)
 	}
 	return err
 }
