@@ -322,7 +322,7 @@ func trainerOptions(c *config.Config, t *texts, tools rollout.Tools, device stri
 	generation.GroupSize, generation.Sampling = c.Rollout.GroupSize, model.Sampling{Temperature: c.Rollout.Temperature}
 	return trainer.Options{
 		Rollout: generation,
-		Tools: tools,
+		Tools:   tools,
 		Reward: trainer.RewardOptions{
 			FormatReward: c.Reward.FormatReward, FormatWeight: c.Reward.FormatWeight, MemoryReward: c.Reward.MemoryReward,
 			AnswerProb: c.Reward.AnswerProb, Truncated: c.Rollout.Truncated,
