@@ -112,20 +112,18 @@ func (t *Teacher) addTurn(l *Lesson, turn DemonstratedTurn, format Format) (acte
 		l.IDs = append(l.IDs, t.tok.Encode(tagged(turn.Prefix)...)...)
 	}
 	ids := t.tok.Encode(tagged(turn.Text)...)
-	written := 0 // bytes of the text in the tokens up to the action's end
+	var behind []int32
 	for k, id := range ids {
 		token, _ := t.tok.TokenBytes(id)
-		written += len(token)
 		if scanner.Write(string(token)) {
-			acted, ids = true, ids[:k+1]
+			acted, ids, behind = true, ids[:k+1], ids[k+1:]
 			break
 		}
 	}
-	if acted {
-		if rest := turn.Text[min(written, len(turn.Text)):]; strings.TrimSpace(rest) != "" {
-			return false, fmt.Errorf("%q stands behind its action, where a turn ends; allowed is white space", rest)
-		}
-	} else if end := slices.Concat(format.EndOfTurn(), t.eos); len(end) > 0 {
+	if rest := t.tok.Decode(behind); strings.TrimSpace(rest) != "" {
+		return false, fmt.Errorf("%q stands behind its action, where a turn ends; allowed is white space", rest)
+	}
+	if end := slices.Concat(format.EndOfTurn(), t.eos); !acted && len(end) > 0 {
 		ids = append(ids, end[0])
 	}
 	for _, id := range ids {

@@ -26,8 +26,8 @@ var kinds = []model.TensorKind{model.Master, model.FirstMoment, model.SecondMome
 // appears and the others are as before.
 func Save(runDir string, source *Source, state model.State, record Record) (string, error) {
 	root := filepath.Join(runDir, folderName)
-	if err := os.MkdirAll(root, 0o755); err != nil {
-		return "", fmt.Errorf("cannot create folder %s: %w", root, durable.Bare(err))
+	if err := makeFolder(root); err != nil {
+		return "", err
 	}
 	if err := removeUnfinished(root); err != nil {
 		return "", err
@@ -41,6 +41,50 @@ func Save(runDir string, source *Source, state model.State, record Record) (stri
 		return "", fmt.Errorf("checkpoint of step %d was not saved: %w", record.Step, err)
 	}
 	return final, durable.SyncDir(root)
+}
+
+// SaveModel writes the model alone as the HuggingFace folder path, in place of one that may be
+// there: weights under the source's names and data types, everything else byte for byte the
+// source's. A weight that is not finite, or too large for its data type, is an error that names it,
+// after which the folder is as before.
+func SaveModel(path string, source *Source, state model.State) error {
+	temporary := path + durable.TempSuffix
+	if err := buildAlone(temporary, source, state); err != nil {
+		return errors.Join(fmt.Errorf("model folder %s was not saved: %w", path, err), os.RemoveAll(temporary))
+	}
+	if err := publish(temporary, path); err != nil {
+		return fmt.Errorf("model folder %s was not saved: %w", path, err)
+	}
+	return durable.SyncDir(filepath.Dir(path))
+}
+
+// buildAlone writes a model into a new folder and waits until it is on disk.
+func buildAlone(dir string, source *Source, state model.State) error {
+	if err := removeAll(dir); err != nil { // of a process that died
+		return err
+	}
+	if err := makeFolder(dir); err != nil {
+		return err
+	}
+	if err := buildModel(dir, source, state); err != nil {
+		return err
+	}
+	return durable.SyncDir(dir)
+}
+
+// buildModel writes the files of a model into a folder.
+func buildModel(dir string, source *Source, state model.State) error {
+	if err := source.writeFiles(dir); err != nil {
+		return err
+	}
+	return writeModel(dir, source.entries(state), shardBytes)
+}
+
+func makeFolder(path string) error {
+	if err := os.MkdirAll(path, 0o755); err != nil {
+		return fmt.Errorf("cannot create folder %s: %w", path, durable.Bare(err))
+	}
+	return nil
 }
 
 // publish gives a finished folder its name, in place of one that may have it.
@@ -58,13 +102,10 @@ func publish(temporary, final string) error {
 // build writes a whole checkpoint into a new folder and waits until it is on disk.
 func build(dir string, source *Source, state model.State, record Record) error {
 	inner := filepath.Join(dir, stateFolder)
-	if err := os.MkdirAll(inner, 0o755); err != nil {
-		return fmt.Errorf("cannot create folder %s: %w", inner, durable.Bare(err))
-	}
-	if err := source.writeFiles(dir); err != nil {
+	if err := makeFolder(inner); err != nil {
 		return err
 	}
-	if err := writeModel(dir, source.entries(state), shardBytes); err != nil {
+	if err := buildModel(dir, source, state); err != nil {
 		return err
 	}
 	if err := writeState(inner, state); err != nil {

@@ -28,6 +28,7 @@ const (
 	AdvantageOutcomeStd = "advantage/outcome_std" // raw deviation of the scores of a question, mean over questions
 	AdvantageMemoryStd  = "advantage/memory_std"  // raw deviation of a pool of memory rewards, mean over pools, weighted by size
 
+	LossNLL               = "loss/nll" // negative log-likelihood of demonstrations, nats a token
 	LossPolicy            = "loss/policy"
 	LossKL                = "loss/kl" // coefficient included
 	LossTotal             = "loss/total"
@@ -79,7 +80,7 @@ var names = []string{
 	ScoreTotal, ScoreEM, ScoreF1, ScoreFormat, ScoreZeroStdGroups,
 	MemoryReward, MemoryPFull, MemoryPMem, MemoryStd, MemoryTokens, MemoryWeight,
 	AdvantageOutcomeStd, AdvantageMemoryStd,
-	LossPolicy, LossKL, LossTotal, LossClipFraction, LossEntropy, LossGradNorm, LossLearningRate, LossRolloutDifference,
+	LossNLL, LossPolicy, LossKL, LossTotal, LossClipFraction, LossEntropy, LossGradNorm, LossLearningRate, LossRolloutDifference,
 	RolloutTurns, RolloutResponseTokens, RolloutToolCalls, RolloutTruncated, RolloutMalformed, RolloutResultCut, rolloutStop,
 	ToolsFailed, ToolsTimeouts, ToolsLatency,
 	TrainGroupsLeftOut, TrainNonfiniteSteps, TrainOptimizerSteps,
