@@ -47,7 +47,7 @@ func (p *program) app() *cli.App {
 		Flags:     []cli.Flag{setFlag()},
 		Action:    p.root,
 		Commands: []*cli.Command{
-			p.checkCommand(), p.evalCommand(), p.benchCommand(), p.scoreCommand(), p.generateCommand(), p.tokenizeCommand(), p.gradeCommand(), p.advantageCommand(),
+			p.checkCommand(), p.sftCommand(), p.evalCommand(), p.benchCommand(), p.scoreCommand(), p.generateCommand(), p.tokenizeCommand(), p.gradeCommand(), p.advantageCommand(),
 			p.lossCommand(), p.worldCommand(), p.versionCommand(),
 		},
 		Reader: p.in, Writer: p.out, ErrWriter: p.errs,

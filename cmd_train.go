@@ -264,20 +264,31 @@ func (j *job) resume(run *trainer.Run, path string, identity checkpoint.Identity
 	if err := run.Continue(record); err != nil {
 		return 0, err
 	}
-	j.progress.Line(fmt.Sprintf("going on after step %d from %s", record.Step, path))
-	before, err := config.Parse(record.Config)
-	if err != nil {
-		j.progress.Line(fmt.Sprintf("the config of the checkpoint cannot be read, so changes since are not listed: %v", err))
-		return record.Step, nil
-	}
-	for _, change := range config.Diff(before, j.config) {
-		j.progress.Line("changed since: " + change.String())
-		j.log.Info("config changed", zap.String("key", change.Key), zap.String("before", change.A), zap.String("now", change.B))
-	}
-	if record.Step >= int64(j.config.Run.Steps) {
-		j.progress.Line(fmt.Sprintf("all %d steps are trained already; more with a higher run.steps, another run in another run.dir", j.config.Run.Steps))
-	}
+	tellResumed(record, path, j.config.Run.Steps, j.progress.Line, j.log, func() ([]config.Difference, error) {
+		before, err := config.Parse(record.Config)
+		if err != nil {
+			return nil, err
+		}
+		return config.Diff(before, j.config), nil
+	})
 	return record.Step, nil
+}
+
+// tellResumed tells where a run goes on and what has changed in its settings.
+func tellResumed(record checkpoint.Record, path string, steps int, line func(string), log *zap.Logger, compare func() ([]config.Difference, error)) {
+	line(fmt.Sprintf("going on after step %d from %s", record.Step, path))
+	changes, err := compare()
+	if err != nil {
+		line(fmt.Sprintf("the config of the checkpoint cannot be read, so changes since are not listed: %v", err))
+		return
+	}
+	for _, change := range changes {
+		line("changed since: " + change.String())
+		log.Info("config changed", zap.String("key", change.Key), zap.String("before", change.A), zap.String("now", change.B))
+	}
+	if record.Step >= int64(steps) {
+		line(fmt.Sprintf("all %d steps are trained already; more with a higher run.steps, another run in another run.dir", steps))
+	}
 }
 
 // newWatch shows the stages of a step as progress.

@@ -29,31 +29,47 @@ type texts struct {
 	rules        rollout.Rules
 }
 
-// loadTexts reads the text half of the model folder and checks that it fits.
+// textHalf is what a model folder says about text.
+type textHalf struct {
+	tokenizer    *tokenizer.Tokenizer
+	architecture model.Architecture
+	generation   model.Generation
+}
+
+// loadTextHalf reads the text half of a model folder and checks that it fits.
+func loadTextHalf(dir string) (half textHalf, err error) {
+	if half.architecture, err = model.LoadArchitecture(dir); err != nil {
+		return half, fault.Usage(err)
+	}
+	if half.tokenizer, err = tokenizer.Load(dir); err != nil {
+		return half, fault.Usage(err)
+	}
+	if err := tokenizerFits(half.tokenizer, half.architecture); err != nil {
+		return half, fault.Usage(fmt.Errorf("model folder %s: %w", dir, err))
+	}
+	half.generation, err = model.LoadGenerationConfig(dir)
+	return half, fault.Usage(err)
+}
+
+// loadTexts reads the text half of the model folder and sets the conversation up.
 func loadTexts(c *config.Config) (*texts, error) {
-	architecture, err := model.LoadArchitecture(c.Model.Path)
+	half, err := loadTextHalf(c.Model.Path)
 	if err != nil {
-		return nil, fault.Usage(err)
+		return nil, err
 	}
-	tok, err := tokenizer.Load(c.Model.Path)
-	if err != nil {
-		return nil, fault.Usage(err)
-	}
-	if err := tokenizerFits(tok, architecture); err != nil {
-		return nil, fault.Usage(fmt.Errorf("model folder %s: %w", c.Model.Path, err))
-	}
-	generation, err := model.LoadGenerationConfig(c.Model.Path)
-	if err != nil {
-		return nil, fault.Usage(err)
-	}
+	tok, architecture := half.tokenizer, half.architecture
 	t := &texts{tokenizer: tok, architecture: architecture}
-	if t.systemPrompt, err = systemPrompt(c); err != nil {
+	if t.systemPrompt, err = systemPrompt(c.Rollout.SystemPrompt, c.Tools.Enabled); err != nil {
 		return nil, fault.Usage(err)
 	}
 	if chat.ParseTurn(c.Rollout.Prefill).Action != chat.ActionNone {
 		return nil, fault.Usage(fmt.Errorf("rollout.prefill is %q, which holds a whole action; allowed is a text that opens a turn, such as \"<mem>\"", c.Rollout.Prefill))
 	}
-	format, err := conversationFormat(c, tok, t.systemPrompt)
+	formats, err := conversationFormats(c.Model.Path, tok, "rollout.format", c.Rollout.Format)
+	if err != nil {
+		return nil, fault.Usage(err)
+	}
+	format, err := formats(t.systemPrompt)
 	if err != nil {
 		return nil, fault.Usage(err)
 	}
@@ -63,7 +79,7 @@ func loadTexts(c *config.Config) (*texts, error) {
 			MaxResponseTokens: c.Rollout.MaxResponseTokens, ToolResultTokens: c.Rollout.ToolResultTokens,
 			ContextLength: contextLength(c, architecture),
 		},
-		Format: format, Vocabulary: tok, Prefill: c.Rollout.Prefill, EOS: generation.EOS,
+		Format: format, Vocabulary: tok, Prefill: c.Rollout.Prefill, EOS: half.generation.EOS,
 		AnswerPrefix: c.Reward.AnswerPrefix, CorrectNoAction: c.Rollout.OnNoAction == "correct",
 		TellToolFailure: c.Tools.OnToolFailure == "tell_model", Texts: conversationTexts(c),
 	}
@@ -92,29 +108,28 @@ func contextLength(c *config.Config, a model.Architecture) int {
 	return a.MaxPositions
 }
 
-func systemPrompt(c *config.Config) (string, error) {
-	if c.Rollout.SystemPrompt != "" {
-		return c.Rollout.SystemPrompt, nil
+// systemPrompt is the configured text, or the shipped one for tools.
+func systemPrompt(text string, tools []string) (string, error) {
+	if text != "" {
+		return text, nil
 	}
-	name, err := configs.SystemPromptName(c.Tools.Enabled)
+	name, err := configs.SystemPromptName(tools)
 	if err != nil {
 		return "", err
 	}
 	return configs.Prompt(name), nil
 }
 
-func conversationFormat(c *config.Config, tok *tokenizer.Tokenizer, system string) (chat.Format, error) {
-	if c.Rollout.Format == "raw" {
-		return chat.NewRawFormat(tok, system), nil
+// conversationFormats makes the format that a key names for any system prompt.
+func conversationFormats(dir string, tok *tokenizer.Tokenizer, key, name string) (func(system string) (chat.Format, error), error) {
+	if name == "raw" {
+		return func(system string) (chat.Format, error) { return chat.NewRawFormat(tok, system), nil }, nil
 	}
-	template, err := chat.LoadTemplate(c.Model.Path)
+	template, err := chat.LoadTemplate(dir)
 	if errors.Is(err, chat.ErrNoTemplate) {
-		return nil, fmt.Errorf("%w; rollout.format = \"raw\" works without one", err)
+		return nil, fmt.Errorf("%w; %s = \"raw\" works without one", err, key)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return chat.NewChatFormat(template, tok, system)
+	return func(system string) (chat.Format, error) { return chat.NewChatFormat(template, tok, system) }, err
 }
 
 // conversationTexts are the short messages, replaced where the config says so.
