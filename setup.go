@@ -162,7 +162,7 @@ func loadQuestions(c *config.Config, paths []string, t *texts) (*questions, erro
 	fields := map[string]string{}
 	for name, column := range map[string]string{
 		"id": c.Data.Fields.ID, "question": c.Data.Fields.Question,
-		"golden_answers": c.Data.Fields.GoldenAnswers, "source": c.Data.Fields.Source,
+		"golden_answers": c.Data.Fields.GoldenAnswers, "source": c.Data.Fields.Source, "hops": c.Data.Fields.Hops,
 	} {
 		if column != "" {
 			fields[name] = column
@@ -214,7 +214,7 @@ func promptFits(c *config.Config, t *texts, question dataset.Question) (bool, er
 
 func (q *questions) check(c *config.Config) error {
 	if len(q.dropped) > 0 && c.Data.OverLength == "error" {
-		return fault.Usage(errors.New(q.overLength() + `; data.over_length = "drop" trains on the rest`))
+		return fault.Usage(errors.New(q.overLength() + `; data.over_length = "drop" takes the rest`))
 	}
 	if len(q.kept) == 0 {
 		return fault.Usage(fmt.Errorf("no question is left: %s", q.overLength()))

@@ -59,6 +59,7 @@ type Fields struct {
 	Question      string `toml:"question"`       // "" (own)
 	GoldenAnswers string `toml:"golden_answers"` // "" (own)
 	Source        string `toml:"source"`         // "" (own)
+	Hops          string `toml:"hops"`           // "" (own)
 }
 
 // Rollout is how trajectories are made. Limits count tokens.

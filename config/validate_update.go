@@ -105,6 +105,9 @@ func (c *Config) checkEval(r *rules) {
 	}
 	atLeast(r, "eval.top_k", e.TopK, 0)
 	atLeast(r, "eval.samples", e.Samples, 1)
+	if e.Samples > 1 && e.Temperature == 0 {
+		r.violated("eval.samples", e.Samples, "1 with eval.temperature 0, as greedy samples of a question are all alike")
+	}
 }
 
 // contexts refuses all but a choice of the known ones.
