@@ -68,7 +68,7 @@ func TestCheckpointsThatDoNotBelongToTheRun(t *testing.T) {
 	other := tinyFolder(t, "llama-tiny")
 	data := write(t, filepath.Join(t.TempDir(), "other.jsonl"), goodQuestion)
 	retokenized := tinyFolder(t, "qwen2-tiny")
-	swap("tokenizer.json", "u003csearch", "u003canswer")(t, retokenized)
+	swap("tokenizer.json", "<search", "<answer")(t, retokenized)
 	for _, test := range []struct {
 		set   string
 		named []string

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/mempo-train/mempo-train/config"
+	"github.com/mempo-train/mempo-train/engine"
 	"github.com/mempo-train/mempo-train/internal/durable"
 	"github.com/mempo-train/mempo-train/internal/fault"
 	"github.com/mempo-train/mempo-train/model"
@@ -24,28 +25,12 @@ import (
 
 // showModel opens the device, but loads no weights onto it.
 func (p *plan) showModel() {
-	p.heading("model")
-	architecture, err := model.LoadArchitecture(p.config.Model.Path)
-	if err != nil {
-		p.problem(fault.Usage(err))
-		return
-	}
-	a := architecture
-	p.line("%s: %s, %d layers, hidden size %d, %d heads (%d for keys and values), %d ids, context of %d tokens",
-		p.config.Model.Path, a.Name, a.Layers, a.HiddenSize, a.Heads, a.KVHeads, a.VocabSize, a.MaxPositions)
-	p.line("%d parameters, stored as %s", parameterCount(a), a.DType)
-	engine, err := startEngine(p.config.Model.Device, p.config.Model.Threads)
-	if err != nil {
-		p.problem(err)
+	a, engine := p.showDevice(p.config.Model)
+	if engine == nil {
 		return
 	}
 	defer engine.Close()
-	threads := p.config.Model.Threads
-	if threads == 0 {
-		threads = runtime.NumCPU()
-	}
 	l := p.load(engine.Device())
-	p.line("computed as %s on %s, CPU threads: %d", computeDType(p.config, engine.Device()), engine.Device(), threads)
 	if p.longestPrompt == 0 {
 		return // without prompts nothing is known of a step's size
 	}
@@ -57,6 +42,30 @@ func (p *plan) showModel() {
 	p.showMemory(planMemory(a, l), usage.Current, !l.onGPU)
 }
 
+// showDevice tells of a model and what it will run on, which is nil where it cannot run.
+func (f *findings) showDevice(m config.Model) (model.Architecture, *engine.Runtime) {
+	f.heading("model")
+	a, err := model.LoadArchitecture(m.Path)
+	if err != nil {
+		f.problem(fault.Usage(err))
+		return a, nil
+	}
+	f.line("%s: %s, %d layers, hidden size %d, %d heads (%d for keys and values), %d ids, context of %d tokens",
+		m.Path, a.Name, a.Layers, a.HiddenSize, a.Heads, a.KVHeads, a.VocabSize, a.MaxPositions)
+	f.line("%d parameters, stored as %s", parameterCount(a), a.DType)
+	device, err := startEngine(m.Device, m.Threads)
+	if err != nil {
+		f.problem(err)
+		return a, nil
+	}
+	threads := m.Threads
+	if threads == 0 {
+		threads = runtime.NumCPU()
+	}
+	f.line("computed as %s on %s, CPU threads: %d", computeDType(m, device.Device()), device.Device(), threads)
+	return a, device
+}
+
 // load is what a step of the config asks of a device.
 func (p *plan) load(device string) load {
 	c := p.config
@@ -65,7 +74,7 @@ func (p *plan) load(device string) load {
 		rows: c.Rollout.QuestionsPerStep * c.Rollout.GroupSize, promptTokens: p.longestPrompt, elementBytes: 4,
 		onGPU: onGPU, withReference: c.Loss.KLCoef != 0, recomputeInLayers: c.Model.ActivationCheckpointing,
 	}
-	if computeDType(c, device) == "bfloat16" {
+	if computeDType(c.Model, device) == "bfloat16" {
 		l.elementBytes = 2
 	}
 	if c.Rollout.MaxRows > 0 {
@@ -131,23 +140,16 @@ func availableMemory() int64 {
 func (p *plan) showRunFolder() {
 	p.heading("run folder " + p.config.Run.Dir)
 	p.showState()
-	folder, free, err := writableFolder(p.config.Run.Dir)
-	if err != nil {
-		p.problem(fault.Environment(fmt.Errorf("run folder %s cannot be written: %w", p.config.Run.Dir, err)))
-		return
+	best := 0
+	if name := p.config.Checkpoint.KeepBest; name != "" && (p.config.Eval.Every > 0 || !strings.HasPrefix(name, "eval/")) {
+		best = 1
 	}
-	if p.checkpointBytes > 0 {
-		p.showDisk(folder, free)
-	}
+	p.showDisk(p.config.Run.Dir, p.checkpointBytes, p.config.Checkpoint.Keep, best)
 }
 
 // showState tells where the run begins.
 func (p *plan) showState() {
-	who, err := rundir.Holder(p.config.Run.Dir)
-	p.problem(err)
-	if who != "" {
-		p.problem(fault.Usage(fmt.Errorf("run folder %s is in use by %s: one run at a time writes a folder", p.config.Run.Dir, who)))
-	}
+	p.refuseHeld(p.config.Run.Dir)
 	source, err := checkpoint.ReadSource(p.config.Model.Path)
 	if err != nil {
 		p.problem(fault.Usage(err))
@@ -168,48 +170,64 @@ func (p *plan) showState() {
 		p.problem(err)
 		return
 	}
-	if newest == "" {
-		p.line("a new run of %d steps", p.config.Run.Steps)
-		return
-	}
-	p.showResumed(newest)
+	p.showBeginning(newest, p.config.Run.Steps, changesOf(p.config))
 }
 
-func (p *plan) showResumed(path string) {
+// refuseHeld notes that another process writes a run folder.
+func (f *findings) refuseHeld(dir string) {
+	who, err := rundir.Holder(dir)
+	f.problem(err)
+	if who != "" {
+		f.problem(fault.Usage(fmt.Errorf("run folder %s is in use by %s: one run at a time writes a folder", dir, who)))
+	}
+}
+
+// showBeginning tells where a run begins: at a checkpoint, with what has changed since, or anew if
+// path is "".
+func (f *findings) showBeginning(path string, steps int, compare func(before string) ([]config.Difference, error)) {
+	if path == "" {
+		f.line("a new run of %d steps", steps)
+		return
+	}
 	record, err := checkpoint.ReadRecord(path)
 	if err != nil {
-		p.problem(err)
+		f.problem(err)
 		return
 	}
-	p.line("goes on after step %d of %d from %s", record.Step, p.config.Run.Steps, path)
-	if record.Step >= int64(p.config.Run.Steps) {
-		p.line("all steps are trained already")
+	f.line("goes on after step %d of %d from %s", record.Step, steps, path)
+	if record.Step >= int64(steps) {
+		f.line("all steps are trained already")
 	}
-	before, err := config.Parse(record.Config)
+	changes, err := compare(record.Config)
 	if err != nil {
-		p.line("the config of the checkpoint cannot be read, so changes since are not listed: %v", err)
+		f.line("the config of the checkpoint cannot be read, so changes since are not listed: %v", err)
 		return
 	}
-	for _, change := range config.Diff(before, p.config) {
-		p.line("changed since: %s", change)
+	for _, change := range changes {
+		f.line("changed since: %s", change)
 	}
 }
 
-// showDisk compares the free space with the checkpoints: those that are kept, and one more while
-// the newest is written and the oldest still there.
-func (p *plan) showDisk(folder string, free int64) {
-	saved, err := checkpoint.List(p.config.Run.Dir)
-	p.problem(err)
-	count := p.config.Checkpoint.Keep + 1
-	if best := p.config.Checkpoint.KeepBest; best != "" && (p.config.Eval.Every > 0 || !strings.HasPrefix(best, "eval/")) {
-		count++
+// showDisk compares the free space for a run folder with its checkpoints: those that are kept, up
+// to best of them besides, and one more while the newest is written and the oldest still there.
+func (f *findings) showDisk(dir string, bytes int64, keep, best int) {
+	folder, free, err := writableFolder(dir)
+	if err != nil {
+		f.problem(fault.Environment(fmt.Errorf("run folder %s cannot be written: %w", dir, err)))
+		return
 	}
-	needed := int64(max(1, count-len(saved))) * p.checkpointBytes
-	p.line("a checkpoint: %s; up to %d at a time, %d are there", inBytes(p.checkpointBytes), count, len(saved))
-	p.line("free disk space of %s: %s, for %s more", folder, inBytes(free), inBytes(needed))
+	if bytes == 0 {
+		return
+	}
+	saved, err := checkpoint.List(dir)
+	f.problem(err)
+	count := keep + best + 1
+	needed := int64(max(1, count-len(saved))) * bytes
+	f.line("a checkpoint: %s; up to %d at a time, %d are there", inBytes(bytes), count, len(saved))
+	f.line("free disk space of %s: %s, for %s more", folder, inBytes(free), inBytes(needed))
 	if free < needed {
-		p.problem(fault.Environment(fmt.Errorf("%s has %s of free disk space, the checkpoints of the run need %s more (checkpoint.keep is %d)",
-			folder, inBytes(free), inBytes(needed), p.config.Checkpoint.Keep)))
+		f.problem(fault.Environment(fmt.Errorf("%s has %s of free disk space, the checkpoints of the run need %s more (checkpoint.keep is %d)",
+			folder, inBytes(free), inBytes(needed), keep)))
 	}
 }
 

@@ -183,7 +183,7 @@ func newBench(c *config.Config, stages []string, progress metrics.Progress) (b *
 		return nil, err
 	}
 	b.runtime = runtime
-	b.dtype = computeDType(c, runtime.Device())
+	b.dtype = computeDType(c.Model, runtime.Device())
 	b.actor, err = runtime.Load(c.Model.Path, engine.Options{DType: c.Model.DType, Trainable: true, ActivationCheckpointing: c.Model.ActivationCheckpointing})
 	if err == nil && selected(stages, stageRefLogProb) {
 		b.reference, err = runtime.Load(c.Model.Path, engine.Options{DType: c.Model.DType})
@@ -196,10 +196,10 @@ func newBench(c *config.Config, stages []string, progress metrics.Progress) (b *
 }
 
 // computeDType is the dtype that a config means on a device.
-func computeDType(c *config.Config, device string) string {
+func computeDType(m config.Model, device string) string {
 	switch {
-	case c.Model.DType != "auto":
-		return c.Model.DType
+	case m.DType != "auto":
+		return m.DType
 	case device == "cpu":
 		return "float32"
 	}

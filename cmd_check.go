@@ -23,7 +23,7 @@ func (p *program) checkCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "check",
 		Usage:     "check a run and print what it will do; trains and writes nothing",
-		ArgsUsage: "RUN.toml",
+		ArgsUsage: "RUN.toml or SFT.toml",
 		Args:      true,
 		Description: `Prints the resolved settings, the prompts, the data, the tools, an estimate of the memory and the state of
 the run folder. Problems are listed at the end; the exit code is that of training with the same file.`,
@@ -52,11 +52,18 @@ func onlyFile(c *cli.Context) (string, error) {
 // runCheck prints the plan of a run to out and returns what would keep it from training, all of it
 // as far as it can be told.
 func runCheck(ctx context.Context, path string, sets []string, out io.Writer) error {
+	kind, err := config.KindOf(path)
+	if err != nil {
+		return fault.Usage(err)
+	}
+	if kind == config.KindSFT {
+		return checkSFT(path, sets, out)
+	}
 	c, err := config.Load(path, sets)
 	if err != nil {
 		return fault.Usage(err)
 	}
-	p := &plan{out: out, config: c}
+	p := &plan{findings: findings{out: out}, config: c}
 	p.problem(fault.Usage(refuseWhatIsMissing(c)))
 	p.showSettings()
 	if p.texts, err = loadTexts(c); err != nil {
@@ -73,9 +80,8 @@ func runCheck(ctx context.Context, path string, sets []string, out io.Writer) er
 
 // plan is what check knows of a run.
 type plan struct {
-	out      io.Writer
-	config   *config.Config
-	problems []error
+	findings
+	config *config.Config
 
 	texts           *texts     // nil where they cannot be read
 	data            *questions // nil where they cannot be read
@@ -83,30 +89,36 @@ type plan struct {
 	checkpointBytes int64      // 0 where it cannot be told
 }
 
+// findings are what check prints, and the problems that it has come across.
+type findings struct {
+	out      io.Writer
+	problems []error
+}
+
 // problem notes an error once, wherever else it shows.
-func (p *plan) problem(err error) {
+func (f *findings) problem(err error) {
 	same := func(other error) bool { return other.Error() == err.Error() }
-	if err != nil && !slices.ContainsFunc(p.problems, same) {
-		p.problems = append(p.problems, err)
+	if err != nil && !slices.ContainsFunc(f.problems, same) {
+		f.problems = append(f.problems, err)
 	}
 }
 
-func (p *plan) heading(text string)               { fmt.Fprintf(p.out, "\n== %s ==\n", text) }
-func (p *plan) line(format string, values ...any) { fmt.Fprintf(p.out, format+"\n", values...) }
+func (f *findings) heading(text string)               { fmt.Fprintf(f.out, "\n== %s ==\n", text) }
+func (f *findings) line(format string, values ...any) { fmt.Fprintf(f.out, format+"\n", values...) }
 
 // verdict is all problems as one error; those of config and data come first and decide the exit
 // code.
-func (p *plan) verdict() error {
-	p.heading("verdict")
-	if len(p.problems) == 0 {
-		p.line("nothing stands in the way of this run")
+func (f *findings) verdict() error {
+	f.heading("verdict")
+	if len(f.problems) == 0 {
+		f.line("nothing stands in the way of this run")
 		return nil
 	}
-	slices.SortStableFunc(p.problems, func(a, b error) int { return rank(a) - rank(b) })
-	for _, problem := range p.problems {
-		p.line("%v", problem)
+	slices.SortStableFunc(f.problems, func(a, b error) int { return rank(a) - rank(b) })
+	for _, problem := range f.problems {
+		f.line("%v", problem)
 	}
-	return errors.Join(p.problems...)
+	return errors.Join(f.problems...)
 }
 
 // rank orders problems by what the user can do about them.

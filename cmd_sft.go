@@ -162,7 +162,6 @@ func (j *sftJob) finish(run *sft.Run) error {
 
 // announce prints what the run will do, before anything slow happens.
 func (j *sftJob) announce() {
-	c := j.config
 	j.progress.Line("training: " + j.lessons.summary())
 	sets := []*lessons{j.lessons}
 	if j.heldOut != nil {
@@ -175,9 +174,14 @@ func (j *sftJob) announce() {
 			j.log.Warn("over-long demonstrations dropped", zap.Strings("demonstrations", set.dropped))
 		}
 	}
-	draws := c.Run.Steps * c.SFT.DemonstrationsPerStep
-	j.progress.Line(fmt.Sprintf("%d steps of %d demonstrations: %.1f passes", c.Run.Steps, c.SFT.DemonstrationsPerStep, float64(draws)/float64(len(j.lessons.kept))))
+	j.progress.Line(j.passes())
 	j.log.Info("first demonstration", zap.String("text", j.school.tokenizer.Decode(j.lessons.kept[0].IDs)))
+}
+
+// passes tells how often the demonstrations are gone through.
+func (j *sftJob) passes() string {
+	steps, each := j.config.Run.Steps, j.config.SFT.DemonstrationsPerStep
+	return fmt.Sprintf("%d steps of %d demonstrations: %.1f passes", steps, each, float64(steps*each)/float64(len(j.lessons.kept)))
 }
 
 func (j *sftJob) newRun(learner *engine.Model, source *checkpoint.Source) (*sft.Run, error) {
@@ -224,12 +228,15 @@ func (j *sftJob) resume(run *sft.Run, path string) error {
 	if err := run.Continue(record); err != nil {
 		return err
 	}
-	tellResumed(record, path, run.Steps, j.progress.Line, j.log, func() ([]config.Difference, error) {
-		before, err := config.ParseSFT(record.Config)
-		if err != nil {
-			return nil, err
-		}
-		return config.DiffSFT(before, j.config), nil
-	})
+	tellResumed(record, path, run.Steps, j.progress.Line, j.log, j.changes)
 	return nil
+}
+
+// changes lists what differs from the settings of a checkpoint.
+func (j *sftJob) changes(before string) ([]config.Difference, error) {
+	c, err := config.ParseSFT(before)
+	if err != nil {
+		return nil, err
+	}
+	return config.DiffSFT(c, j.config), nil
 }

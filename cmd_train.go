@@ -264,20 +264,25 @@ func (j *job) resume(run *trainer.Run, path string, identity checkpoint.Identity
 	if err := run.Continue(record); err != nil {
 		return 0, err
 	}
-	tellResumed(record, path, j.config.Run.Steps, j.progress.Line, j.log, func() ([]config.Difference, error) {
-		before, err := config.Parse(record.Config)
-		if err != nil {
-			return nil, err
-		}
-		return config.Diff(before, j.config), nil
-	})
+	tellResumed(record, path, j.config.Run.Steps, j.progress.Line, j.log, changesOf(j.config))
 	return record.Step, nil
 }
 
+// changesOf lists what differs between the settings of a checkpoint and those of now.
+func changesOf(now *config.Config) func(before string) ([]config.Difference, error) {
+	return func(before string) ([]config.Difference, error) {
+		c, err := config.Parse(before)
+		if err != nil {
+			return nil, err
+		}
+		return config.Diff(c, now), nil
+	}
+}
+
 // tellResumed tells where a run goes on and what has changed in its settings.
-func tellResumed(record checkpoint.Record, path string, steps int, line func(string), log *zap.Logger, compare func() ([]config.Difference, error)) {
+func tellResumed(record checkpoint.Record, path string, steps int, line func(string), log *zap.Logger, compare func(before string) ([]config.Difference, error)) {
 	line(fmt.Sprintf("going on after step %d from %s", record.Step, path))
-	changes, err := compare()
+	changes, err := compare(record.Config)
 	if err != nil {
 		line(fmt.Sprintf("the config of the checkpoint cannot be read, so changes since are not listed: %v", err))
 		return
