@@ -214,6 +214,7 @@ func (e *evaluation) conclude(results *eval.Results) error {
 	if err := results.Write(path); err != nil {
 		return err
 	}
+	fmt.Fprintf(e.out, "%s: %s\n\n", results.Model.Path, e.describe())
 	if err := results.WriteTable(e.out); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 	"time"
 
 	"go.uber.org/zap"
@@ -122,21 +123,22 @@ func (j *job) loadEvaluator(ctx context.Context) (*evaluator, error) {
 	return e, err
 }
 
-// announce tells what the evaluation asks, and how.
+// announce tells what evaluations ask, and how.
 func (e *evaluator) announce() {
-	e.progress.Line(fmt.Sprintf("evaluation: %d questions in %v context, %s", len(e.asked()), e.config.Eval.Context, sampling(e.config.Eval)))
+	e.progress.Line("evaluation: " + e.describe())
 	if len(e.data.dropped) > 0 {
 		e.progress.Line(e.data.overLength() + "; dropped")
 		e.log.Warn("over-long prompts dropped", zap.Strings("questions", e.data.dropped))
 	}
 }
 
-// sampling names the sampling of an evaluation.
-func sampling(c config.Eval) string {
-	if c.Temperature == 0 {
-		return "greedy"
+func (e *evaluator) describe() string {
+	c := e.config.Eval
+	sampling := "greedy"
+	if c.Temperature > 0 {
+		sampling = fmt.Sprintf("%d samples each at temperature %v, top_p %v, top_k %d, seed %d", c.Samples, c.Temperature, c.TopP, c.TopK, e.config.Run.Seed)
 	}
-	return fmt.Sprintf("%d samples at temperature %v, top_p %v, top_k %d", c.Samples, c.Temperature, c.TopP, c.TopK)
+	return fmt.Sprintf("%d questions in %s context, %s", len(e.asked()), strings.Join(c.Context, " and "), sampling)
 }
 
 // evaluationRecord is a trajectory for people and scripts to read; its score is the exact match.

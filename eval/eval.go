@@ -20,7 +20,7 @@ const step = 0
 
 // chunkTrajectories are decoded together: enough to keep the batches full, and few enough for the
 // memory. Seeds depend on the place of a question in the whole set, not in its chunk.
-const chunkTrajectories = 256
+const chunkTrajectories = 128
 
 // Options say how an evaluation goes.
 type Options struct {
