@@ -155,6 +155,7 @@ func (j *job) train(ctx context.Context, stop <-chan struct{}) (err error) {
 		return err
 	}
 	j.progress.Line(fmt.Sprintf("done: %s holds metrics.jsonl, trajectories and checkpoints", j.folder.Path()))
+	reportAtEnd(j.folder.Path(), j.progress.Line, j.log)
 	return nil
 }
 

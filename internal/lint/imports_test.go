@@ -33,6 +33,7 @@ var allowed = map[string][]string{
 	"trainer":   {"advantage", "dataset", "model", "reward", "rollout"},
 	"eval":      {"dataset", "model", "reward", "rollout"},
 	"world":     {"model", "retrieval", "rollout"},
+	"report":    {"eval", "model", "rollout", "trainer"},
 	"tools":     {"model"},
 }
 
