@@ -12,7 +12,7 @@ import (
 func limited(tokens int) *rules {
 	r := toyRules()
 	r.ToolResultTokens = tokens
-	return newRules(r, Tools{})
+	return newRules(r, Full, Tools{})
 }
 
 func TestResultsAreCutByWholePassages(t *testing.T) {

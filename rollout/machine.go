@@ -35,10 +35,11 @@ type outcome struct {
 	elapsed time.Duration
 }
 
-// effect is what a machine wants done next. With neither field set the trajectory has ended.
+// effect is what a machine wants done next. With neither feed nor call the trajectory has ended.
 type effect struct {
-	feed []int32 // to be appended to the row's cache; then one token is to be sampled
-	call *call   // to be run; its outcome goes to observe
+	feed  []int32 // to be appended to the row's cache; then one token is to be sampled
+	fresh bool    // the feed is a whole context: it goes into an empty row in place of this one
+	call  *call   // to be run; its outcome goes to observe
 }
 
 // machine is the state machine of one trajectory: sampled tokens and tool outcomes go in, tokens
@@ -49,18 +50,27 @@ type effect struct {
 // MaxResponseTokens: a message that would leave no room for a further token is not appended, and
 // the trajectory ends with the limit's stop reason before another forward pass. For the same
 // reason a tool is not called when no turn could follow.
+//
+// Under Limited each turn behind the first has a sequence of its own, see limitedContext, in which
+// MaxTurnTokens are kept free; MaxResponseTokens still bounds the response as a whole.
 type machine struct {
 	rules        *rules
 	t            *Trajectory
 	state        state
-	contextLimit int // tokens of prompt and response together
-	fed          int // tokens of prompt and response handed out so far
+	contextLimit int  // tokens of what the model sees and writes together
+	offset       int  // of the response in the sequence of the turn
+	reserved     bool // the context has room for the whole turn
+	fed          int  // tokens of the response handed out so far
 	sampledIDs   int
-	writing      writing // the turn being written
+	writing      writing       // the turn being written
+	carried      carriedMemory // under Limited: what goes on to the next turn
 }
 
 func newMachine(rules *rules, prompt []int32, contextLimit, member int) *machine {
-	return &machine{rules: rules, contextLimit: contextLimit, t: &Trajectory{Member: member, PromptIDs: prompt}}
+	return &machine{
+		rules: rules, contextLimit: contextLimit, offset: len(prompt),
+		t: &Trajectory{Member: member, PromptIDs: prompt},
+	}
 }
 
 // begin opens the first turn; the feed starts with the whole prompt.
@@ -149,11 +159,15 @@ func (m *machine) endTurn(stop TurnStop) effect {
 		return m.end(NoAction)
 	case len(m.t.Turns) >= m.rules.MaxTurns:
 		return m.end(MaxTurns)
-	case room <= len(m.rules.prefillIDs):
+	}
+	if m.rules.limited {
+		m.carry(&turn)
+	}
+	if room, full := m.roomBetween(); room <= len(m.rules.prefillIDs) {
 		return m.end(full)
-	case action == chat.ActionNone:
-		correct := []tokenizer.Segment{{Text: m.rules.Texts.Correct, Trusted: true}}
-		return m.nextTurn(m.rules.Format.Observation(correct, m.closed()))
+	}
+	if action == chat.ActionNone {
+		return m.nextTurn([]tokenizer.Segment{{Text: m.rules.Texts.Correct, Trusted: true}})
 	}
 	return m.act(action, turn.ActionText)
 }
@@ -184,21 +198,55 @@ func (m *machine) reply(text, reason string) effect {
 // tell opens the next turn with a result, and files the result if the model gets to see it.
 func (m *machine) tell(info information) effect {
 	turn := m.lastTurn()
+	if m.rules.limited {
+		info, turn.ResultTokensCut = m.fitted(info)
+	}
 	turn.ResultCut = info.cut
-	next := m.nextTurn(m.rules.Format.Observation(info.segments(), m.closed()))
+	next := m.nextTurn(info.segments())
 	if m.state == generating {
 		turn.Result = info.text()
 	}
 	return next
 }
 
-// nextTurn appends an observation and the prefill and lets the model write.
-func (m *machine) nextTurn(observation []int32) effect {
-	given := len(observation) + len(m.rules.prefillIDs)
-	if room, full := m.room(); given >= room {
+// nextTurn appends a message and the prefill and lets the model write. The first turn has no message.
+func (m *machine) nextTurn(message []tokenizer.Segment) effect {
+	first, limited := message == nil, m.rules.limited
+	var observation []int32
+	if !first {
+		observation = m.rules.Format.Observation(message, m.closed())
+	}
+	context := m.t.PromptIDs
+	if limited && !first {
+		if context = m.limitedContext(message); len(context) > m.limitedRoom() {
+			return m.end(ContextFull)
+		}
+		m.offset, m.reserved = len(context)-len(m.t.ResponseIDs)-len(observation), true
+	}
+	if room, full := m.room(); len(observation)+len(m.rules.prefillIDs) >= room {
 		return m.end(full)
 	}
 	m.append(observation, false, 0)
+	if limited {
+		m.fed = len(m.t.ResponseIDs) // the context has the observation
+	}
+	m.open()
+	feed := m.unfed()
+	if limited || first {
+		feed = slices.Concat(context, feed)
+	}
+	if limited {
+		m.writing.context = context
+	}
+	if limited && !first {
+		m.lastTurn().MemoryCut = m.carried.cut
+	}
+	return effect{feed: feed, fresh: limited && !first}
+}
+
+// open begins a turn with the prefill.
+func (m *machine) open() {
+	m.state = generating
 	m.writing = writing{start: len(m.t.ResponseIDs)}
 	for _, id := range m.rules.prefillIDs {
 		bytes, _ := m.rules.Vocabulary.TokenBytes(id)
@@ -208,30 +256,36 @@ func (m *machine) nextTurn(observation []int32) effect {
 	m.append(m.rules.prefillIDs, false, 0)
 	room, _ := m.room()
 	m.writing.budget = min(m.rules.MaxTurnTokens, room)
-	m.state = generating
-	return effect{feed: m.unfed()}
 }
 
-// room is the number of tokens the sequence may still grow by, and what it is full of then.
+// room is the number of tokens the turn's sequence may still grow by, and what is full then.
 func (m *machine) room() (int, StopReason) {
 	response := len(m.t.ResponseIDs)
-	context := m.contextLimit - len(m.t.PromptIDs) - response
-	if left := m.rules.MaxResponseTokens - response; left < context {
+	context := m.contextLimit - m.offset - response
+	if left := m.rules.MaxResponseTokens - response; m.reserved || left < context {
 		return left, MaxResponse
 	}
 	return context, ContextFull
 }
 
-// unfed are the tokens that no feed has held yet. This is the whole of the full context; a context
-// that is rebuilt before each turn would start a row of its own here.
-func (m *machine) unfed() []int32 {
-	prompt := m.t.PromptIDs
-	from := m.fed
-	m.fed = len(prompt) + len(m.t.ResponseIDs)
-	if from < len(prompt) {
-		return slices.Concat(prompt[from:], m.t.ResponseIDs)
+// roomBetween is the room for a message and the turn that would follow it, and what is full then.
+func (m *machine) roomBetween() (int, StopReason) {
+	if !m.rules.limited {
+		return m.room()
 	}
-	return slices.Clip(m.t.ResponseIDs[from-len(prompt):])
+	left := m.rules.MaxResponseTokens - len(m.t.ResponseIDs)
+	context := m.contextLimit - m.rules.MaxTurnTokens - len(m.limitedContext(nil))
+	if left < context {
+		return left, MaxResponse
+	}
+	return context, ContextFull
+}
+
+// unfed are the tokens of the response that no feed has held yet.
+func (m *machine) unfed() []int32 {
+	from := m.fed
+	m.fed = len(m.t.ResponseIDs)
+	return slices.Clip(m.t.ResponseIDs[from:])
 }
 
 func (m *machine) append(ids []int32, sampled bool, logProb float32) {

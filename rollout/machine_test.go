@@ -20,12 +20,15 @@ type rig struct {
 	t          *testing.T
 	vocabulary *toyVocabulary
 	last       effect
-	fedTokens  []int32 // everything that was handed out to feed
+	fedTokens  []int32 // everything that was handed out to feed, to the row in use
 	passes     int     // sampled tokens
 }
 
 // newRig begins a machine over a toy vocabulary, with both tools, after change has had its way.
-func newRig(t *testing.T, change func(*Rules)) *rig {
+func newRig(t *testing.T, change func(*Rules)) *rig { return newRigIn(t, Full, change) }
+
+// newRigIn is newRig in a context.
+func newRigIn(t *testing.T, context Context, change func(*Rules)) *rig {
 	r := toyRules()
 	if change != nil {
 		change(&r)
@@ -36,13 +39,16 @@ func newRig(t *testing.T, change func(*Rules)) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &rig{machine: newMachine(newRules(r, tools), prompt, r.ContextLength, 0), t: t, vocabulary: v}
+	g := &rig{machine: newMachine(newRules(r, context, tools), prompt, r.ContextLength, 0), t: t, vocabulary: v}
 	g.note(g.begin())
 	return g
 }
 
 func (g *rig) note(next effect) {
 	g.last = next
+	if next.fresh {
+		g.fedTokens = nil
+	}
 	g.fedTokens = append(g.fedTokens, next.feed...)
 }
 
@@ -81,6 +87,9 @@ func (g *rig) trajectory() *Trajectory {
 		g.t.Fatal(err)
 	}
 	full := g.machine.t.FullIDs()
+	if g.rules.limited {
+		full = slices.Concat(g.writing.context, g.machine.t.ResponseIDs[g.writing.start:])
+	}
 	if len(g.fedTokens) == 0 && g.state == terminated {
 		return g.machine.t // it never came to a forward pass
 	}

@@ -109,6 +109,13 @@ type TurnRecord struct {
 	ToolError   string   `json:"tool_error,omitempty"`
 	ToolSeconds float64  `json:"tool_s,omitempty"`
 
+	// In limited context: what the turn was conditioned on, decoded from ContextIDs; tokens of the
+	// result that the next turn's had no room for, and whether its memory was cut.
+	Context         string  `json:"context,omitempty"`
+	ContextIDs      []int32 `json:"context_ids,omitempty"`
+	ResultTokensCut int     `json:"result_tokens_cut,omitempty"`
+	MemoryCut       bool    `json:"memory_cut,omitempty"`
+
 	MemoryReward    *Number `json:"memory_reward,omitempty"`
 	MemoryAdvantage *Number `json:"memory_advantage,omitempty"`
 	PFull           *Number `json:"p_full,omitempty"`
@@ -134,16 +141,20 @@ func NewRecord(step int, question dataset.Question, draw int, t *Trajectory, dec
 		}
 	}
 	for k := range t.Turns {
-		r.Turns[k] = newTurnRecord(&t.Turns[k])
+		r.Turns[k] = newTurnRecord(&t.Turns[k], decode)
 	}
 	return r
 }
 
-func newTurnRecord(t *Turn) TurnRecord {
+func newTurnRecord(t *Turn, decode func([]int32) string) TurnRecord {
 	r := TurnRecord{
 		Text: t.Text, Stop: t.Stop, Tokens: [2]int{t.Tokens.Start, t.Tokens.End},
 		Action: t.Action, ActionText: t.ActionText, FormatError: t.FormatError, Malformed: t.Malformed,
 		Result: t.Result, ResultCut: t.ResultCut, ToolError: t.ToolError, ToolSeconds: t.ToolTime.Seconds(),
+		ContextIDs: t.ContextIDs, ResultTokensCut: t.ResultTokensCut, MemoryCut: t.MemoryCut,
+	}
+	if t.ContextIDs != nil {
+		r.Context = decode(t.ContextIDs)
 	}
 	if t.HasMemory {
 		r.Memory = &[2]int{t.Memory.Start, t.Memory.End}

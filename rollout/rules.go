@@ -59,14 +59,15 @@ func trusted(vocabulary Vocabulary, text string) []int32 {
 // rules are Rules with what follows from them, shared by all machines and never changed.
 type rules struct {
 	Rules
+	limited       bool // the context is
 	tools         Tools
 	prefillIDs    []int32
 	endOfTurn     []int32 // the tokens that close a turn in this format
 	maxTokenBytes int     // length of the longest token
 }
 
-func newRules(r Rules, tools Tools) *rules {
-	compiled := &rules{Rules: r, tools: tools, prefillIDs: r.prefill(), endOfTurn: r.Format.EndOfTurn()}
+func newRules(r Rules, context Context, tools Tools) *rules {
+	compiled := &rules{Rules: r, limited: context == Limited, tools: tools, prefillIDs: r.prefill(), endOfTurn: r.Format.EndOfTurn()}
 	for id := range r.Vocabulary.Valid() {
 		token, _ := r.Vocabulary.TokenBytes(int32(id))
 		compiled.maxTokenBytes = max(compiled.maxTokenBytes, len(token))

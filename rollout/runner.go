@@ -73,7 +73,7 @@ func Run(ctx context.Context, policy model.Policy, questions []Drawn, options Op
 	if err := options.validate(tools); err != nil {
 		return nil, Stats{}, err
 	}
-	r := &runner{Options: options, rules: newRules(options.Rules, tools), maxRows: options.MaxRows}
+	r := &runner{Options: options, rules: newRules(options.Rules, options.Context, tools), maxRows: options.MaxRows}
 	if err := r.prepare(questions); err != nil {
 		return nil, Stats{}, err
 	}
@@ -155,6 +155,11 @@ func (r *runner) follow(ctx context.Context, m *member, next effect) error {
 	if m.state == terminated {
 		return r.end(m)
 	}
+	if next.fresh {
+		if err := r.renew(m); err != nil || m.state == terminated {
+			return err
+		}
+	}
 	m.feed = next.feed
 	if next.call != nil {
 		ctx, m.cancel = context.WithCancel(ctx)
@@ -165,12 +170,36 @@ func (r *runner) follow(ctx context.Context, m *member, next effect) error {
 	return nil
 }
 
+// renew gives a member an empty row in place of its own. Without memory for it the member fails.
+func (r *runner) renew(m *member) error {
+	if err := r.release(m.row); err != nil {
+		return err
+	}
+	row, err := r.session.Open()
+	switch {
+	case errors.Is(err, model.ErrOutOfMemory):
+		m.fail(FailedEngine, err.Error())
+		r.settle(m)
+		return nil
+	case err != nil:
+		return fmt.Errorf("no row for question %q: %w", m.group.Question.ID, err)
+	}
+	r.rows++
+	m.row = row
+	return nil
+}
+
 // end gives up a member's row and files its trajectory.
 func (r *runner) end(m *member) error {
+	r.settle(m)
+	return r.release(m.row)
+}
+
+// settle files the trajectory of a member that has begun.
+func (r *runner) settle(m *member) {
 	m.t.Elapsed = time.Since(m.begun)
 	m.feed = nil
 	r.file(m)
-	return r.release(m.row)
 }
 
 // file counts a trajectory that has ended, and shows it.

@@ -20,7 +20,8 @@ type Stats struct {
 	ToolFailures  int             // calls that failed after all tries; a refused address is none
 	ToolTimeouts  int             // tries of failed calls that timed out
 	ToolLatencies []time.Duration // of each call whose outcome came in time
-	ResultsCut    int             // tool results over their token limit
+	ResultsCut    int             // Turn.ResultCut
+	MemoriesCut   int             // Turn.MemoryCut
 
 	Malformed       int    // turns with Turn.Malformed
 	MalformedSample string // text of one of them
@@ -33,6 +34,9 @@ func (s *Stats) addTrajectory(t *Trajectory) {
 	for _, turn := range t.Turns {
 		if turn.ResultCut {
 			s.ResultsCut++
+		}
+		if turn.MemoryCut {
+			s.MemoriesCut++
 		}
 		if turn.Malformed {
 			s.Malformed++

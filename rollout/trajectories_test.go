@@ -61,11 +61,12 @@ func TestCachesHoldTheTrajectories(t *testing.T) {
 // The properties of every trajectory, over random policies.
 func TestTrajectoriesOfRandomPolicies(t *testing.T) {
 	stops := map[StopReason]int{}
-	for round := range 60 {
+	for round := range 100 {
 		rng := rand.New(rand.NewPCG(uint64(round), 3))
 		o := toyOptions(1 + rng.IntN(5))
 		o.Seed = uint64(round)
 		o.Schedule = []Schedule{Fixed, Eager}[rng.IntN(2)]
+		o.Context = []Context{Full, Limited}[round%2]
 		o.BatchTokens = 1 + rng.IntN(40)
 		o.MaxRows = []int{0, 2, 3, 7}[rng.IntN(4)]
 		o.MaxTurns = 1 + rng.IntN(6)
@@ -73,6 +74,7 @@ func TestTrajectoriesOfRandomPolicies(t *testing.T) {
 		o.MaxResponseTokens = 60 + rng.IntN(600)
 		o.ContextLength = 100 + rng.IntN(600)
 		o.ToolResultTokens = 2 + rng.IntN(30)
+		o.MemoryTokens = []int{0, 3, 8}[rng.IntN(3)]
 		o.Prefill = []string{"", "<mem>"}[rng.IntN(2)]
 		o.CorrectNoAction = rng.IntN(2) == 0
 		system := strings.Repeat("s", rng.IntN(60))
@@ -108,8 +110,11 @@ func checkTrajectory(t *testing.T, o Options, g *Group, got *Trajectory) {
 	if want, _ := o.Format.Prompt(g.Question.Text); !slices.Equal(got.PromptIDs, want) {
 		t.Errorf("prompt %q", v.decode(got.PromptIDs))
 	}
-	if room := o.ContextLength - len(v.EncodePlain("Ada")); len(got.FullIDs()) > room || len(got.ResponseIDs) > o.MaxResponseTokens || len(got.Turns) > o.MaxTurns {
-		t.Errorf("%d tokens (room %d), %d of response, %d turns", len(got.FullIDs()), room, len(got.ResponseIDs), len(got.Turns))
+	if o.Context == Limited {
+		checkContexts(t, o, got)
+	}
+	if room := o.ContextLength - len(v.EncodePlain("Ada")); got.PeakContext() > room || len(got.ResponseIDs) > o.MaxResponseTokens || len(got.Turns) > o.MaxTurns {
+		t.Errorf("%d tokens (room %d), %d of response, %d turns", got.PeakContext(), room, len(got.ResponseIDs), len(got.Turns))
 	}
 	covered := make([]bool, len(got.ResponseIDs))
 	prefill := len(v.EncodePlain(o.Prefill))

@@ -93,19 +93,23 @@ type Turn struct {
 	Memory    Span    // from the first token of <mem> to the last of </mem>, within Tokens
 	MemoryIDs []int32 // the same tokens for a context of their own: edge tokens that reach beyond the tags are re-encoded
 
-	Action      string // "search", "access", "answer" or "" (none)
-	ActionText  string // query, url or answer, trimmed
-	FormatError string // "" when the turn keeps the format
+	Action      string  // "search", "access", "answer" or "" (none)
+	ActionText  string  // query, url or answer, trimmed
+	ActionIDs   []int32 // the action with its tags; edge tokens as in MemoryIDs
+	FormatError string  // "" when the turn keeps the format
 
 	// Malformed reports that the text holds the beginning of an action's opening tag, or an action
 	// without content, and nothing could be run.
 	Malformed bool
 
 	Result     string // tool result as the model saw it, <information> tags included; "" if it never did
-	ResultCut  bool   // the result was over its token limit
+	ResultCut  bool   // the result was over its token limit, or over what a limited context had room for
 	ToolError  string // text of a tool failure or refusal
 	ToolTime   time.Duration
 	ToolCalled bool // a tool ran, or was tried
+
+	ResultTokensCut int  // of the result within its token limit, what a limited context had no room for
+	MemoryCut       bool // the memory at the start of the next turn's limited context is cut by MemoryTokens
 }
 
 // Truncated reports whether a limit cut the trajectory, that of one turn included.
@@ -142,6 +146,9 @@ func (t *Trajectory) Validate() error {
 	for k, turn := range t.Turns {
 		if turn.Tokens.Start < 0 || turn.Tokens.End > n || turn.Tokens.Start > turn.Tokens.End {
 			return fmt.Errorf("trajectory %d: turn %d covers %v of %d tokens", t.Member, k+1, turn.Tokens, n)
+		}
+		if limited := turn.ContextIDs != nil; limited != (t.Turns[0].ContextIDs != nil) || limited && len(turn.ContextIDs) == 0 {
+			return fmt.Errorf("trajectory %d: turn %d has a context of %d tokens, the first turn of %d", t.Member, k+1, len(turn.ContextIDs), len(t.Turns[0].ContextIDs))
 		}
 		if turn.HasMemory && (turn.Memory.Start < turn.Tokens.Start || turn.Memory.End > turn.Tokens.End || turn.Memory.Len() <= 0) {
 			return fmt.Errorf("trajectory %d: memory %v outside turn %d at %v", t.Member, turn.Memory, k+1, turn.Tokens)

@@ -11,6 +11,7 @@ import (
 // writing is a turn while the model writes it: its text, and which bytes came from which token.
 type writing struct {
 	start   int     // of the turn in ResponseIDs
+	context []int32 // Turn.ContextIDs
 	ids     []int32 // prefill, then sampled
 	text    []byte  // their raw bytes; an end-of-sequence token adds none
 	ends    []int   // offset in text behind each token
@@ -71,13 +72,16 @@ func (w *writing) turn(stop TurnStop, vocabulary Vocabulary) Turn {
 	text := string(w.text)
 	parsed := chat.ParseTurn(text)
 	turn := Turn{
-		Tokens: Span{w.start, w.start + len(w.ids)}, Text: text, Stop: stop,
+		Tokens: Span{w.start, w.start + len(w.ids)}, Text: text, Stop: stop, ContextIDs: w.context,
 		Action: string(parsed.Action), ActionText: parsed.ActionText, FormatError: parsed.FormatError,
 	}
 	if parsed.HasMemory {
 		at := w.tokens(parsed.Memory)
 		turn.HasMemory, turn.Memory = true, Span{w.start + at.Start, w.start + at.End}
 		turn.MemoryIDs = w.idsWithin(parsed.Memory, vocabulary)
+	}
+	if parsed.Action != chat.ActionNone {
+		turn.ActionIDs = w.idsWithin(parsed.ActionSpan, vocabulary)
 	}
 	switch parsed.Action {
 	case chat.ActionAnswer:
