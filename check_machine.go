@@ -211,12 +211,8 @@ func (f *findings) showBeginning(path string, steps int, compare func(before str
 // showDisk compares the free space for a run folder with its checkpoints: those that are kept, up
 // to best of them besides, and one more while the newest is written and the oldest still there.
 func (f *findings) showDisk(dir string, bytes int64, keep, best int) {
-	folder, free, err := writableFolder(dir)
-	if err != nil {
-		f.problem(fault.Environment(fmt.Errorf("run folder %s cannot be written: %w", dir, err)))
-		return
-	}
-	if bytes == 0 {
+	folder, free, ok := f.freeSpace(dir)
+	if !ok || bytes == 0 {
 		return
 	}
 	saved, err := checkpoint.List(dir)
@@ -229,6 +225,15 @@ func (f *findings) showDisk(dir string, bytes int64, keep, best int) {
 		f.problem(fault.Environment(fmt.Errorf("%s has %s of free disk space, the checkpoints of the run need %s more (checkpoint.keep is %d)",
 			folder, inBytes(free), inBytes(needed), keep)))
 	}
+}
+
+// freeSpace is what writableFolder finds for a run folder; that it cannot be written is noted.
+func (f *findings) freeSpace(dir string) (folder string, free int64, ok bool) {
+	folder, free, err := writableFolder(dir)
+	if err != nil {
+		f.problem(fault.Environment(fmt.Errorf("run folder %s cannot be written: %w", dir, err)))
+	}
+	return folder, free, err == nil
 }
 
 // writableFolder finds the folder in which a path would be made, the path itself if it is there,

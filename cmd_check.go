@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"net/url"
+	"reflect"
 	"slices"
 	"strings"
 	"time"
@@ -23,7 +24,7 @@ func (p *program) checkCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "check",
 		Usage:     "check a run and print what it will do; trains and writes nothing",
-		ArgsUsage: "RUN.toml or SFT.toml",
+		ArgsUsage: "RUN.toml, SFT.toml or EVAL.toml",
 		Args:      true,
 		Description: `Prints the resolved settings, the prompts, the data, the tools, an estimate of the memory and the state of
 the run folder. Problems are listed at the end; the exit code is that of training with the same file.`,
@@ -56,8 +57,11 @@ func runCheck(ctx context.Context, path string, sets []string, out io.Writer) er
 	if err != nil {
 		return fault.Usage(err)
 	}
-	if kind == config.KindSFT {
+	switch kind {
+	case config.KindSFT:
 		return checkSFT(path, sets, out)
+	case config.KindEvaluation:
+		return checkEvaluation(ctx, path, sets, out)
 	}
 	c, err := config.Load(path, sets)
 	if err != nil {
@@ -72,7 +76,10 @@ func runCheck(ctx context.Context, path string, sets []string, out io.Writer) er
 		p.showTexts()
 		p.showData()
 	}
-	p.showTools(ctx)
+	p.showTools(ctx, "tools", c)
+	if e := forEvaluation(c); c.Eval.Every > 0 && !reflect.DeepEqual(e.Tools, c.Tools) {
+		p.showTools(ctx, "tools of evaluations", e)
+	}
 	p.showModel()
 	p.showRunFolder()
 	return p.verdict()
@@ -172,7 +179,12 @@ func (p *plan) showData() {
 		return
 	}
 	p.problem(p.measurePrompts(data.kept))
-	prompt, err := p.texts.rules.Format.Prompt(data.kept[0].Text)
+	p.showPrompt(data.kept[0])
+}
+
+// showPrompt shows what the model sees of the first question.
+func (p *plan) showPrompt(first dataset.Question) {
+	prompt, err := p.texts.rules.Format.Prompt(first.Text)
 	if err != nil {
 		p.problem(fault.Usage(err))
 		return
@@ -214,19 +226,20 @@ func (p *plan) measurePrompts(kept []dataset.Question) error {
 	return nil
 }
 
-func (p *plan) showTools(ctx context.Context) {
-	p.heading("tools")
-	if len(p.config.Tools.Enabled) == 0 {
+// showTools tells of the [tools] of c.
+func (p *plan) showTools(ctx context.Context, heading string, c *config.Config) {
+	p.heading(heading)
+	if len(c.Tools.Enabled) == 0 {
 		p.line("none")
 		return
 	}
-	tools, err := loadTools(p.config, zap.NewNop())
+	tools, err := loadTools(c, zap.NewNop())
 	if err != nil {
 		p.problem(err)
 		return
 	}
 	defer tools.close()
-	search := p.config.Tools.Search
+	search := c.Tools.Search
 	switch {
 	case tools.Search == nil:
 	case search.Backend == "bm25":
@@ -235,7 +248,7 @@ func (p *plan) showTools(ctx context.Context) {
 		p.reached("search", search.URL, tools.probe(ctx))
 	}
 	if tools.Access != nil {
-		p.reached("access", p.config.Tools.Access.URL, connects(ctx, p.config.Tools.Access.URL))
+		p.reached("access", c.Tools.Access.URL, connects(ctx, c.Tools.Access.URL))
 	}
 }
 

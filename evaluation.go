@@ -136,7 +136,7 @@ func (e *evaluator) describe() string {
 	c := e.config.Eval
 	sampling := "greedy"
 	if c.Temperature > 0 {
-		sampling = fmt.Sprintf("%d samples each at temperature %v, top_p %v, top_k %d, seed %d", c.Samples, c.Temperature, c.TopP, c.TopK, e.config.Run.Seed)
+		sampling = fmt.Sprintf("temperature %v, top_p %v, top_k %d, samples %d, seed %d", c.Temperature, c.TopP, c.TopK, c.Samples, e.config.Run.Seed)
 	}
 	return fmt.Sprintf("%d questions in %s context, %s", len(e.asked()), strings.Join(c.Context, " and "), sampling)
 }

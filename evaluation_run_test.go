@@ -344,3 +344,37 @@ func TestEvaluationDuringTraining(t *testing.T) {
 		}
 	}
 }
+
+func TestCheckOfAnEvaluation(t *testing.T) {
+	path, dir := tinyEvaluation(t, tinyFolder(t, "qwen2-tiny"))
+	before := tree(t, filepath.Dir(dir))
+	text, err := check(path, "eval.questions=3")
+	finds(t, err, 0)
+	holds(t, text,
+		"== settings ==", "questions = 3", "== system prompt ==", "== data ==", "evaluation: 5 questions", "a: on a → x",
+		"3 questions in limited and full context, greedy", "== first prompt, ", "== tools ==", "search: 3 passages of ",
+		"== model ==", "parameters", "== run folder "+dir, "free disk space", "== verdict ==", "nothing stands in the way",
+	)
+	if after := tree(t, filepath.Dir(dir)); after != before {
+		t.Errorf("files changed from\n%s to\n%s", before, after)
+	}
+	trained := t.TempDir()
+	write(t, filepath.Join(trained, "metrics.jsonl"))
+	_, err = check(path, "run.dir="+trained, "data.eval="+filepath.Join(trained, "none.jsonl"))
+	finds(t, err, fault.CodeUsage, "(it has metrics.jsonl)", "none.jsonl")
+	_, err = check(path, "eval.samples=3")
+	finds(t, err, fault.CodeUsage, "eval.samples")
+}
+
+// The tools of evaluations during training are checked with those of training.
+func TestCheckShowsTheToolsOfEvaluations(t *testing.T) {
+	path, _ := tinyConfig(t, tinyFolder(t, "qwen2-tiny"))
+	sets := []string{"data.eval=" + evaluationQuestions(t), "eval.tools.search.backend=http", "eval.tools.search.url=http://127.0.0.1:1", "eval.tools.search.tries=1"}
+	text, err := check(path, append(sets, "eval.every=2")...)
+	finds(t, err, fault.CodeEnvironment, "127.0.0.1:1")
+	holds(t, text, "evaluation: 5 questions", "== tools ==", "search: 3 passages", "== tools of evaluations ==", "not reachable")
+	_, err = check(path, sets...)
+	finds(t, err, 0)
+	err = runTrain(context.Background(), path, append(sets, "eval.every=2"), nil)
+	finds(t, err, fault.CodeEnvironment, "127.0.0.1:1")
+}
