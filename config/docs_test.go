@@ -177,3 +177,19 @@ func TestTheReadmesRunLoads(t *testing.T) {
 		t.Errorf("with the service: %+v", service.Tools)
 	}
 }
+
+// The evaluation that its reference shows loads.
+func TestTheEvaluationOfTheReferenceLoads(t *testing.T) {
+	reference, err := os.ReadFile("../docs/eval.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	block := regexp.MustCompile("(?s)```toml\n(.*?)```").FindSubmatch(reference)
+	path := written(t, string(block[1]))
+	if kind, err := KindOf(path); kind != KindEvaluation || err != nil {
+		t.Errorf("it is a %s, %v", kind, err)
+	}
+	if _, err := LoadEvaluation(path, nil); err != nil {
+		t.Error(err)
+	}
+}
