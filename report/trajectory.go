@@ -2,6 +2,7 @@ package report
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -166,13 +167,14 @@ func newTurn(r *rollout.TurnRecord, tokens tokens, next int, tok *tokenizer.Toke
 		ResultCut: r.ResultCut, ToolError: r.ToolError, ToolSeconds: short(r.ToolSeconds),
 		MemoryReward: shortened(r.MemoryReward), MemoryAdvantage: shortened(r.MemoryAdvantage),
 		PFull: shortened(r.PFull), PMem: shortened(r.PMem),
+		Context: r.Context, ContextTokens: len(r.ContextIDs), MemoryCut: r.MemoryCut,
 	}
 	start, end := tokens.within(r.Tokens[0]), tokens.within(r.Tokens[1])
-	if tok == nil {
-		t.Parts = append(tokens.partsByText(r, start, end), toolParts(r.Result, r.Result)...)
-		return t
+	written, between := tokens.partsByText(r, start, end), r.Result
+	if tok != nil {
+		written, between = tokens.parts(tok, r, start, end), tok.Decode(tokens.ids[end:max(end, tokens.within(next))])
 	}
-	t.Parts = append(tokens.parts(tok, r, start, end), toolParts(tok.Decode(tokens.ids[end:max(end, tokens.within(next))]), r.Result)...)
+	t.Parts = slices.Concat([]part{}, written, toolParts(between, r.Result))
 	return t
 }
 

@@ -75,7 +75,7 @@ function fact(name, value, className) {
 
 function drawFacts(t, question) {
   const rewards = t.rewards || {};
-  const gold = question.golden.map(names => names.join(' or ')).join('; ');
+  const gold = (question.golden || []).map(names => (names || []).join(' or ')).join('; ');
   return make('div', { class: 'facts' },
     make('div', { class: 'answers' },
       make('div', {}, make('span', { class: 'muted' }, 'answer '), make('b', { dir: 'auto' }, t.answer ?? 'none')),
