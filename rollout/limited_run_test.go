@@ -28,7 +28,7 @@ func checkContexts(t *testing.T, o Options, got *Trajectory) {
 		if before.Action != "" {
 			span := chat.ParseTurn(before.Text).ActionSpan
 			action = before.Text[span.Start:span.End]
-			inner := strings.TrimSuffix(strings.TrimPrefix(before.Result, openInformation), closeInformation)
+			inner := strings.TrimSuffix(strings.TrimPrefix(before.Result, chat.OpenInformation), chat.CloseInformation)
 			segments = information{inner: inner}.segments()
 		}
 		if text := v.decode(before.ActionIDs); text != action {
@@ -40,7 +40,8 @@ func checkContexts(t *testing.T, o Options, got *Trajectory) {
 			t.Errorf("turn %d sees\n%q, which does not end in\n%q", k+1, v.decode(context), v.decode(tail))
 			continue
 		}
-		carried, wrong := context[begin:end], false
+		carried := context[begin:end]
+		var wrong bool
 		if o.MemoryTokens == 0 || len(memory) <= o.MemoryTokens {
 			wrong = !slices.Equal(carried, memory)
 		} else {

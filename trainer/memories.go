@@ -68,6 +68,9 @@ func (t *Trainer) memoryRows(graded []Graded, memories Memories) (rows []model.S
 				continue
 			}
 			for _, pair := range reward.MemoryPairs(trajectory, prefix, answer) {
+				if longest := t.Reward.ContextLength; longest > 0 && len(pair.Full.IDs) > longest {
+					continue
+				}
 				rows = append(rows, pair.Full, pair.Memory)
 				turns = append(turns, &memories[g][i][pair.Turn])
 			}

@@ -3,13 +3,15 @@ package trainer
 import (
 	"context"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/mempo-train/mempo-train/model"
+	"github.com/mempo-train/mempo-train/rollout"
 	"github.com/mempo-train/mempo-train/trainer/batch"
 )
 
-// trainedRow is one trajectory of the update, with everything that belongs to it: it is shuffled
-// and cut as a whole.
+// trainedRow is one sequence of the update, with everything that belongs to it: a whole trajectory,
+// or in limited context one turn of it.
 type trainedRow struct {
 	group, member int
 	ids           []int32
@@ -18,7 +20,7 @@ type trainedRow struct {
 	sampled       []float32 // log-probs seen when sampling
 }
 
-// Plan says which trajectories meet in which mini-batch (one optimiser step) of which epoch.
+// Plan says which rows meet in which mini-batch (one optimiser step) of which epoch.
 type Plan struct {
 	rows   []trainedRow
 	epochs [][]minibatch
@@ -39,15 +41,8 @@ func (t *Trainer) plan(step int, graded []Graded, advantages []GroupAdvantages) 
 			continue
 		}
 		for i, trajectory := range group.Trajectories {
-			row := trainedRow{group: g, member: i, ids: trajectory.FullIDs()}
-			for k, trained := range advantages[g].Masks[i] {
-				if trained {
-					row.positions = append(row.positions, int32(len(trajectory.PromptIDs)+k))
-					row.advantages = append(row.advantages, advantages[g].Tokens[i][k])
-					row.sampled = append(row.sampled, trajectory.LogProbs[k])
-				}
-			}
-			if len(row.positions) > 0 { // none in a failed trajectory
+			for _, row := range trainedRows(trajectory, advantages[g].Masks[i], advantages[g].Tokens[i]) {
+				row.group, row.member = g, i
 				byQuestion[g] = append(byQuestion[g], len(plan.rows))
 				plan.rows = append(plan.rows, row)
 			}
@@ -60,24 +55,63 @@ func (t *Trainer) plan(step int, graded []Graded, advantages []GroupAdvantages) 
 	return plan
 }
 
+// trainedRows are the sequences of a trajectory that have a trained token; a failed trajectory has
+// none. mask and advantages are aligned with the response.
+func trainedRows(t *rollout.Trajectory, mask []bool, advantages []float32) []trainedRow {
+	var rows []trainedRow
+	for _, s := range sequences(t) {
+		row := trainedRow{ids: slices.Concat(s.context, t.ResponseIDs[s.Start:s.End])}
+		for k := s.Start; k < s.End; k++ {
+			if mask[k] {
+				row.positions = append(row.positions, int32(len(s.context)+k-s.Start))
+				row.advantages = append(row.advantages, advantages[k])
+				row.sampled = append(row.sampled, t.LogProbs[k])
+			}
+		}
+		if len(row.positions) > 0 {
+			rows = append(rows, row)
+		}
+	}
+	return rows
+}
+
+// sequence is a stretch of a response behind what the model was conditioned on when it wrote it.
+type sequence struct {
+	context []int32
+	rollout.Span
+}
+
+// sequences lists what goes through the model: the whole trajectory once, or in limited context
+// each turn behind its own context.
+func sequences(t *rollout.Trajectory) []sequence {
+	if len(t.Turns) == 0 || t.Turns[0].ContextIDs == nil {
+		return []sequence{{t.PromptIDs, rollout.Span{End: len(t.ResponseIDs)}}}
+	}
+	var all []sequence
+	for _, turn := range t.Turns {
+		all = append(all, sequence{turn.ContextIDs, turn.Tokens})
+	}
+	return all
+}
+
 // cut makes the mini-batches of one epoch from questions in the given order.
 func (t *Trainer) cut(rows []trainedRow, byQuestion [][]int, order []int) []minibatch {
 	var all []minibatch
 	for at := 0; at < len(order); at += t.Update.QuestionsPerMinibatch {
-		var members []int
+		var chosen []int
 		for _, g := range order[at:min(at+t.Update.QuestionsPerMinibatch, len(order))] {
-			members = append(members, byQuestion[g]...)
+			chosen = append(chosen, byQuestion[g]...)
 		}
-		if len(members) == 0 {
+		if len(chosen) == 0 {
 			continue // every question of it is left out: no optimiser step
 		}
-		lengths := make([]int, len(members))
-		for k, row := range members {
+		lengths := make([]int, len(chosen))
+		for k, row := range chosen {
 			lengths[k] = len(rows[row].ids)
 		}
 		var m minibatch
 		for _, part := range batch.Split(lengths, t.Update.MicroBatchTokens) {
-			m.micro = append(m.micro, members[part.Start:part.End])
+			m.micro = append(m.micro, chosen[part.Start:part.End])
 		}
 		all = append(all, m)
 	}

@@ -177,6 +177,7 @@ func (d *stepData) rolloutMetrics(values map[string]float64) {
 	values[metrics.RolloutToolCalls] = float64(d.stats.ToolCalls)
 	values[metrics.RolloutMalformed] = float64(d.stats.Malformed)
 	values[metrics.RolloutResultCut] = float64(d.stats.ResultsCut)
+	values[metrics.RolloutMemoryCut] = float64(d.stats.MemoriesCut)
 	values[metrics.ToolsFailed], values[metrics.ToolsTimeouts] = float64(d.stats.ToolFailures), float64(d.stats.ToolTimeouts)
 	values[metrics.ToolsLatency] = latency.value()
 	values[metrics.Tokens("generated")] = float64(d.stats.GeneratedTokens)

@@ -39,6 +39,9 @@ type RewardOptions struct {
 	MemoryReward string
 	AnswerProb   string
 	Truncated    string // "score", "zero" or "mask" what a limit cut
+	// ContextLength is the model's. A memory whose history, with the answer behind it, is longer has
+	// no reward: what limited contexts leave behind may outgrow it. 0 is no bound.
+	ContextLength int
 }
 
 // UpdateOptions are the constants of the update; see the config's loss and optimizer tables.

@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"context"
+	"slices"
 
 	"github.com/mempo-train/mempo-train/model"
 	"github.com/mempo-train/mempo-train/trainer/batch"
@@ -80,23 +81,30 @@ func (t *Trainer) optimizerStep(ctx context.Context, plan *Plan, mini minibatch,
 }
 
 // tokenWeights spreads the aggregation's normaliser, that of the whole mini-batch, over its tokens.
+// Means over sequences are means over trajectories: all rows of one have the same weight.
 func (t *Trainer) tokenWeights(plan *Plan, mini minibatch) (map[int][]float32, error) {
-	var order, counts []int
-	for _, micro := range mini.micro {
-		for _, row := range micro {
-			order, counts = append(order, row), append(counts, len(plan.rows[row].positions))
+	type trajectory struct{ group, member int }
+	place := map[trajectory]int{}
+	var counts []int
+	rows := slices.Concat(mini.micro...)
+	for _, row := range rows {
+		r := plan.rows[row]
+		of := trajectory{r.group, r.member}
+		if _, known := place[of]; !known {
+			place[of] = len(counts)
+			counts = append(counts, 0)
 		}
+		counts[place[of]] += len(r.positions)
 	}
 	perToken, err := batch.Weights(t.Update.Aggregation, t.Update.Divisor, counts)
 	if err != nil {
 		return nil, err
 	}
 	weights := map[int][]float32{}
-	for k, row := range order {
-		weights[row] = make([]float32, counts[k])
-		for n := range weights[row] {
-			weights[row][n] = float32(perToken[k])
-		}
+	for _, row := range rows {
+		r := plan.rows[row]
+		weight := float32(perToken[place[trajectory{r.group, r.member}]])
+		weights[row] = slices.Repeat([]float32{weight}, len(r.positions))
 	}
 	return weights, nil
 }

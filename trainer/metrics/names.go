@@ -44,6 +44,7 @@ const (
 	RolloutTruncated      = "rollout/truncated"
 	RolloutMalformed      = "rollout/malformed"
 	RolloutResultCut      = "rollout/result_cut"
+	RolloutMemoryCut      = "rollout/memory_cut"
 	rolloutStop           = "rollout/stop/*" // see RolloutStop
 
 	ToolsFailed   = "tools/failed"
@@ -81,7 +82,7 @@ var names = []string{
 	MemoryReward, MemoryPFull, MemoryPMem, MemoryStd, MemoryTokens, MemoryWeight,
 	AdvantageOutcomeStd, AdvantageMemoryStd,
 	LossNLL, LossPolicy, LossKL, LossTotal, LossClipFraction, LossEntropy, LossGradNorm, LossLearningRate, LossRolloutDifference,
-	RolloutTurns, RolloutResponseTokens, RolloutToolCalls, RolloutTruncated, RolloutMalformed, RolloutResultCut, rolloutStop,
+	RolloutTurns, RolloutResponseTokens, RolloutToolCalls, RolloutTruncated, RolloutMalformed, RolloutResultCut, RolloutMemoryCut, rolloutStop,
 	ToolsFailed, ToolsTimeouts, ToolsLatency,
 	TrainGroupsLeftOut, TrainNonfiniteSteps, TrainOptimizerSteps,
 	timeOf, tokensOf, MemoryBytesPeak, evalOf,
