@@ -14,9 +14,9 @@ import (
 	"github.com/mempo-train/mempo-train/trainer/metrics"
 )
 
-// limitedOptions are toyOptions in limited context.
-func limitedOptions(group int) Options {
-	o := toyOptions(group)
+// limitedOptions train groups of four in limited context.
+func limitedOptions() Options {
+	o := toyOptions(4)
 	o.Rollout.Context = rollout.Limited
 	return o
 }
@@ -45,7 +45,7 @@ func rowOf(t *testing.T, result *Result, row model.TrainRow) (*rollout.Record, r
 
 // Each turn is a row of its own, behind what it was conditioned on and nothing else.
 func TestEachTurnIsARowInALimitedContext(t *testing.T) {
-	o := limitedOptions(4)
+	o := limitedOptions()
 	o.Rollout.Prefill = "<mem>"
 	trainer, actor := newToyTrainer(t, o, func(key rollout.SeedKey) string { return unequal(key)[len("<mem>"):] })
 	result := step(t, trainer, actor, "a")
@@ -84,7 +84,7 @@ func TestEachTurnIsARowInALimitedContext(t *testing.T) {
 // Splitting trajectories into turns changes nothing about their group: its statistics run over four
 // trajectories, not over eight rows.
 func TestGroupStatisticsRunOverTrajectoriesInALimitedContext(t *testing.T) {
-	o := limitedOptions(4)
+	o := limitedOptions()
 	o.Reward.MemoryReward = "off"
 	trainer, actor := newToyTrainer(t, o, unequal)
 	result := step(t, trainer, actor, "a")
@@ -124,7 +124,7 @@ func TestAggregationRunsOverTrajectoriesInALimitedContext(t *testing.T) {
 	} {
 		var whole []float64
 		for _, tokens := range []int{1, 250, 100000} {
-			o := limitedOptions(4)
+			o := limitedOptions()
 			o.Update.Aggregation, o.Update.Divisor, o.Update.MicroBatchTokens = aggregation, 100, tokens
 			trainer, actor := newToyTrainer(t, o, unequal)
 			result := step(t, trainer, actor, "a")
@@ -155,7 +155,7 @@ func TestAggregationRunsOverTrajectoriesInALimitedContext(t *testing.T) {
 // the turn was sampled from, it would differ.
 func TestLimitedRowsAreScoredAsTheyWereSampled(t *testing.T) {
 	for _, tokens := range []int{1, 200, 100000} {
-		o := limitedOptions(4)
+		o := limitedOptions()
 		o.Update.MicroBatchTokens = tokens
 		o.Update.Loss.ClipLow, o.Update.Loss.ClipHigh = 0, 0 // any ratio but 1 is clipped
 		trainer, actor := newToyTrainer(t, o, mixed)
@@ -197,7 +197,7 @@ func TestTheMemoryRewardKeepsTheWholeHistory(t *testing.T) {
 }
 
 func TestAHistoryLongerThanTheModelsContextHasNoMemoryReward(t *testing.T) {
-	o := limitedOptions(4)
+	o := limitedOptions()
 	trainer, actor := newToyTrainer(t, o, unequal)
 	longest := 0
 	for _, record := range step(t, trainer, actor, "a").Records {
@@ -247,7 +247,7 @@ func TestTrajectoriesOfOneTurnTrainAlikeInBothContexts(t *testing.T) {
 
 func TestMemoryAdvantageLandsOnItsTurnsRow(t *testing.T) {
 	memories := []float64{0.52, 0.51, 0.53, 0.52}
-	trainer, actor := newToyTrainer(t, limitedOptions(4), func(key rollout.SeedKey) string {
+	trainer, actor := newToyTrainer(t, limitedOptions(), func(key rollout.SeedKey) string {
 		if key.Turn == 0 {
 			return searches("first", "x")
 		}
@@ -270,7 +270,7 @@ func TestMemoryAdvantageLandsOnItsTurnsRow(t *testing.T) {
 }
 
 func TestACappedMemoryIsTrainedWhole(t *testing.T) {
-	o := limitedOptions(4)
+	o := limitedOptions()
 	o.Rollout.MemoryTokens = len("<mem>m</mem>")
 	trainer, actor := newToyTrainer(t, o, unequal)
 	result := step(t, trainer, actor, "a")
