@@ -68,7 +68,6 @@ func runCheck(ctx context.Context, path string, sets []string, out io.Writer) er
 		return fault.Usage(err)
 	}
 	p := &plan{findings: findings{out: out}, config: c}
-	p.problem(fault.Usage(refuseWhatIsMissing(c)))
 	p.showSettings()
 	if p.texts, err = loadTexts(c); err != nil {
 		p.problem(err)

@@ -31,9 +31,6 @@ func runTrain(ctx context.Context, path string, sets []string, stop <-chan struc
 	if err != nil {
 		return fault.Usage(err)
 	}
-	if err := refuseWhatIsMissing(c); err != nil {
-		return fault.Usage(err)
-	}
 	t, err := loadTexts(c)
 	if err != nil {
 		return err
@@ -70,14 +67,6 @@ func runTrain(ctx context.Context, path string, sets []string, stop <-chan struc
 		defer j.evaluator.tools.close()
 	}
 	return j.train(ctx, stop)
-}
-
-// refuseWhatIsMissing names settings of which this version knows the name only.
-func refuseWhatIsMissing(c *config.Config) error {
-	if c.Rollout.Context != "full" {
-		return fmt.Errorf(`rollout.context is %q; this version trains in "full" context only`, c.Rollout.Context)
-	}
-	return nil
 }
 
 // openLog appends to the log of a run, one JSON object an event.
@@ -337,12 +326,13 @@ func rolloutOptions(c *config.Config, t *texts, device string) rollout.Options {
 func trainerOptions(c *config.Config, t *texts, tools rollout.Tools, device string) trainer.Options {
 	generation := rolloutOptions(c, t, device)
 	generation.GroupSize, generation.Sampling = c.Rollout.GroupSize, model.Sampling{Temperature: c.Rollout.Temperature}
+	generation.Context = rollout.Context(c.Rollout.Context)
 	return trainer.Options{
 		Rollout: generation,
 		Tools:   tools,
 		Reward: trainer.RewardOptions{
 			FormatReward: c.Reward.FormatReward, FormatWeight: c.Reward.FormatWeight, MemoryReward: c.Reward.MemoryReward,
-			AnswerProb: c.Reward.AnswerProb, Truncated: c.Rollout.Truncated,
+			AnswerProb: c.Reward.AnswerProb, Truncated: c.Rollout.Truncated, ContextLength: t.architecture.MaxPositions,
 		},
 		Advantage: advantage.Options{
 			MemoryWeight: c.Advantage.MemoryWeight, Normalize: c.Advantage.Normalize, Single: c.Advantage.Single,
