@@ -12,10 +12,10 @@ import (
 )
 
 // realTokenizer is a byte-level BPE with the ChatML template, and its tokens for a fakePolicy.
-func realTokenizer(t *testing.T) (*tokenizer.Tokenizer, *chat.Template, *toyVocabulary) {
+func realTokenizer(t *testing.T, specials ...string) (*tokenizer.Tokenizer, *chat.Template, *toyVocabulary) {
 	t.Helper()
 	dir := t.TempDir()
-	if err := tokenizertest.Write(dir); err != nil {
+	if err := tokenizertest.Write(dir, specials...); err != nil {
 		t.Fatal(err)
 	}
 	tok, err := tokenizer.Load(dir)
@@ -26,7 +26,7 @@ func realTokenizer(t *testing.T) (*tokenizer.Tokenizer, *chat.Template, *toyVoca
 	if err != nil {
 		t.Fatal(err)
 	}
-	pieces := &toyVocabulary{specials: 2}
+	pieces := &toyVocabulary{specials: 2 + len(specials)}
 	for id := range tok.Valid() {
 		token, _ := tok.TokenBytes(int32(id))
 		pieces.tokens = append(pieces.tokens, string(token))

@@ -229,6 +229,7 @@ type fakePolicy struct {
 	t       *testing.T
 	pieces  *toyVocabulary // what it may write
 	script  func(SeedKey) string
+	encode  func(text string) []int32    // in place of random pieces, if it is set
 	keys    map[uint64]SeedKey           // of the first token of every turn
 	onStep  func([]model.RowInput) error // may refuse a step
 	onFork  func(rows int) error         // may refuse a row
@@ -337,7 +338,11 @@ func (p *fakePolicy) sample(row *fakeRow, seed uint64) model.Sampled {
 			p.t.Errorf("a turn begins with a seed that is none")
 		}
 		rng := rand.New(rand.NewPCG(seed, 1))
-		row.queue = p.pieces.split(p.script(key), rng)
+		if p.encode != nil {
+			row.queue = p.encode(p.script(key))
+		} else {
+			row.queue = p.pieces.split(p.script(key), rng)
+		}
 	}
 	row.fresh = nil
 	row.latest = int32('.')

@@ -4,14 +4,9 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/mempo-train/mempo-train/model/chat"
 	"github.com/mempo-train/mempo-train/model/tokenizer"
 	"github.com/mempo-train/mempo-train/retrieval"
-)
-
-// The tags a tool result comes in.
-const (
-	openInformation  = "<information>\n"
-	closeInformation = "\n</information>"
 )
 
 // information is a tool result that keeps its token limit.
@@ -21,16 +16,10 @@ type information struct {
 	cut   bool
 }
 
-func (i information) text() string { return openInformation + i.inner + closeInformation }
+func (i information) text() string { return chat.OpenInformation + i.inner + chat.CloseInformation }
 
 // segments trust the tags, never what came from outside.
-func (i information) segments() []tokenizer.Segment {
-	return []tokenizer.Segment{
-		{Text: openInformation, Trusted: true},
-		{Text: i.inner},
-		{Text: closeInformation, Trusted: true},
-	}
-}
+func (i information) segments() []tokenizer.Segment { return chat.Information(i.inner) }
 
 // inform puts parts one below the other. Over ToolResultTokens, tags included, whole parts are cut
 // from the end; if not even the first fits, it is cut inside. The tags stay in any case.

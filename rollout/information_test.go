@@ -5,6 +5,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
+	"github.com/mempo-train/mempo-train/model/chat"
 	"github.com/mempo-train/mempo-train/retrieval"
 )
 
@@ -80,7 +81,7 @@ func TestCutIsFiled(t *testing.T) {
 	got := g.trajectory()
 	var stats Stats
 	stats.addTrajectory(got)
-	if !got.Turns[0].ResultCut || stats.ResultsCut != 1 || got.Turns[0].Result != openInformation+"abcdef"+closeInformation {
+	if !got.Turns[0].ResultCut || stats.ResultsCut != 1 || got.Turns[0].Result != chat.OpenInformation+"abcdef"+chat.CloseInformation {
 		t.Errorf("turn %+v, %d cut", got.Turns[0], stats.ResultsCut)
 	}
 }

@@ -16,7 +16,7 @@ func message(text string) string {
 	return endOfTurnT + "\n" + startOfTurn + text + endOfTurnT + startOfTurn
 }
 
-func found(text string) string { return openInformation + text + closeInformation }
+func found(text string) string { return chat.OpenInformation + text + chat.CloseInformation }
 
 // sees is the text of what the turn that is being written is conditioned on, without the prompt.
 func (g *rig) sees() string {

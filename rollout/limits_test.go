@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/mempo-train/mempo-train/model/chat"
 	"github.com/mempo-train/mempo-train/retrieval"
 )
 
@@ -168,7 +169,7 @@ func TestToolErrors(t *testing.T) {
 				}
 				return
 			}
-			if want := openInformation + c.told + closeInformation; got.Stop != "" || got.Turns[0].Result != want ||
+			if want := chat.OpenInformation + c.told + chat.CloseInformation; got.Stop != "" || got.Turns[0].Result != want ||
 				!strings.Contains(g.vocabulary.decode(got.ResponseIDs), want) {
 				t.Errorf("stop %q, result %q", got.Stop, got.Turns[0].Result)
 			}
