@@ -77,8 +77,7 @@ func loadTexts(c *config.Config) (*texts, error) {
 		Limits: rollout.Limits{
 			MaxTurns: c.Rollout.MaxTurns, MaxTurnTokens: c.Rollout.MaxTurnTokens,
 			MaxResponseTokens: c.Rollout.MaxResponseTokens, ToolResultTokens: c.Rollout.ToolResultTokens,
-			MemoryTokens: c.Rollout.MemoryTokens,
-			ContextLength: contextLength(c, architecture),
+			MemoryTokens: c.Rollout.MemoryTokens, ContextLength: contextLength(c, architecture),
 		},
 		Format: format, Vocabulary: tok, Prefill: c.Rollout.Prefill, EOS: half.generation.EOS,
 		AnswerPrefix: c.Reward.AnswerPrefix, CorrectNoAction: c.Rollout.OnNoAction == "correct",
