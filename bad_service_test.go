@@ -70,7 +70,12 @@ func searching(url string, more ...string) []string {
 
 func records(t *testing.T, runDir string, step int) []rollout.Record {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(runDir, "trajectories", fmt.Sprintf("step_%06d.jsonl", step)))
+	return recordsOf(t, filepath.Join(runDir, "trajectories", fmt.Sprintf("step_%06d.jsonl", step)))
+}
+
+func recordsOf(t *testing.T, path string) []rollout.Record {
+	t.Helper()
+	data, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}

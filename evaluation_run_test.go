@@ -141,25 +141,27 @@ func TestEvaluationMeasuresAndChangesNothing(t *testing.T) {
 	}
 }
 
+// evaluationTokens is all that was written in an evaluation in limited context.
+func evaluationTokens(t *testing.T, dir string) string {
+	t.Helper()
+	var tokens [][]int32
+	for _, record := range recordsOf(t, filepath.Join(dir, "trajectories", "step_000000_limited.jsonl")) {
+		tokens = append(tokens, record.ResponseIDs)
+	}
+	return fmt.Sprint(tokens)
+}
+
 func checkEvaluationRecords(t *testing.T, dir string, result *eval.Result) {
 	t.Helper()
-	data, err := os.ReadFile(filepath.Join(dir, "trajectories", "step_000000_"+string(result.Context)+".jsonl"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := strings.Split(strings.TrimSuffix(string(data), "\n"), "\n")
-	for k, line := range lines {
-		var record rollout.Record
-		if err := json.Unmarshal([]byte(line), &record); err != nil {
-			t.Fatal(err)
-		}
+	records := recordsOf(t, filepath.Join(dir, "trajectories", "step_000000_"+string(result.Context)+".jsonl"))
+	for k, record := range records {
 		answer := result.Answers[k]
 		if record.QuestionID != answer.QuestionID || record.Step != 0 || record.Draw != k || *record.Score != answer.EM || len(record.Turns) != answer.Turns {
 			t.Errorf("%s: record %d is %s with score %v, the answer %+v", result.Context, k, record.QuestionID, *record.Score, answer)
 		}
 	}
-	if len(lines) != len(result.Answers) {
-		t.Errorf("%s: %d trajectories, %d answers", result.Context, len(lines), len(result.Answers))
+	if len(records) != len(result.Answers) {
+		t.Errorf("%s: %d trajectories, %d answers", result.Context, len(records), len(result.Answers))
 	}
 }
 
@@ -168,12 +170,12 @@ func checkEvaluationRecords(t *testing.T, dir string, result *eval.Result) {
 func TestEvaluationsRepeat(t *testing.T) {
 	path, dir := tinyEvaluation(t, taughtFolder(t, "llama-tiny"))
 	_, first := evaluate(t, path, "", "run.dir="+dir)
-	want := withoutTimes(t, first)
+	want, written := withoutTimes(t, first), evaluationTokens(t, dir)
 	for name, set := range map[string]string{
 		"again": "rollout.temperature=1", "another temperature of training": "rollout.temperature=0.7", "another group": "rollout.group_size=3",
 		"another learning rate": "optimizer.learning_rate=1", "greedy does not need a seed": "run.seed=9",
 	} {
-		if _, results := evaluate(t, path, "", "run.dir="+dir, set); withoutTimes(t, results) != want {
+		if _, results := evaluate(t, path, "", "run.dir="+dir, set); withoutTimes(t, results) != want || evaluationTokens(t, dir) != written {
 			t.Errorf("%s: other results", name)
 		}
 	}
@@ -266,12 +268,12 @@ func TestEvaluationWithABrokenService(t *testing.T) {
 // A signal ends an evaluation at once and leaves the results of before.
 func TestSignalsEndAnEvaluation(t *testing.T) {
 	path, dir := tinyEvaluation(t, taughtFolder(t, "qwen2-tiny"))
-	hangs := make(chan struct{}, 100)
 	for _, test := range []struct {
 		signal syscall.Signal
 		code   int
 		want   string
 	}{{syscall.SIGINT, codeInterrupted, "ended by SIGINT; no results were written"}, {syscall.SIGTERM, codeTerminated, "ended by SIGTERM; no results were written"}} {
+		hangs := make(chan struct{}, 100)
 		url, _ := service(t, 1, func(_ http.ResponseWriter, r *http.Request) {
 			hangs <- struct{}{}
 			<-r.Context().Done()

@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -55,5 +56,24 @@ func TestRealModelOnRealQuestionsResumesBitForBit(t *testing.T) {
 	}
 	if first["memory/p_full"] == nil || first["rollout/turns"] != 2.0 {
 		t.Errorf("%v turns and memory probability %v; want two turns and a measured memory", first["rollout/turns"], first["memory/p_full"])
+	}
+}
+
+func TestRealModelIsEvaluatedOnRealQuestions(t *testing.T) {
+	path, runDir := smolRun(t)
+	shared, folder := os.Getenv("MEMPO_SHARED"), os.Getenv("MEMPO_SMOLLM2")
+	before := hashes(t, folder)
+	table, results := evaluate(t, path, "", "run.dir="+runDir, "data.eval="+filepath.Join(shared, "data/hotpotqa_sample/questions.jsonl"), "eval.questions=3", `eval.context=["limited", "full"]`)
+	holds(t, table, "3 questions in limited and full context, greedy", "limited  all", "full     all")
+	for _, result := range results.Contexts {
+		if f := result.Overall; f.N != 3 || f.Failed != 0 || f.Turns != 2 || f.ToolCalls != 1 || f.Truncated != 1 || f.PeakTokens < 100 {
+			t.Errorf("%s: %+v", result.Context, f)
+		}
+	}
+	if limited, full := results.Contexts[0].Overall, results.Contexts[1].Overall; limited.PeakTokens >= full.PeakTokens {
+		t.Errorf("peak tokens %v in limited context, %v in full", limited.PeakTokens, full.PeakTokens)
+	}
+	if after := hashes(t, folder); fmt.Sprint(after) != fmt.Sprint(before) {
+		t.Error("the model folder has changed")
 	}
 }
