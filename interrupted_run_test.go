@@ -28,7 +28,17 @@ type running struct {
 
 func startRun(t *testing.T, path string, sets ...string) *running {
 	t.Helper()
-	args := []string{path}
+	return start(t, []string{path}, sets...)
+}
+
+// startCommand starts a command that reads a config.
+func startCommand(t *testing.T, command, path string, sets ...string) *running {
+	t.Helper()
+	return start(t, []string{command, path}, sets...)
+}
+
+func start(t *testing.T, args []string, sets ...string) *running {
+	t.Helper()
 	for _, set := range sets {
 		args = append(args, "--set", set)
 	}
