@@ -78,7 +78,12 @@ func (c *cast) of(k kind, heldOut bool) []entity {
 	return list
 }
 
-// atlas is one world: the cast with its facts. The values of an entity's facts lie on its own side
+// together is the cast without a split.
+func (c *cast) together() *cast {
+	return &cast{names: c.names, kinds: c.kinds, heldOut: make([]bool, len(c.names))}
+}
+
+// atlas is one world: a cast with its facts. The values of an entity's facts lie on its own side
 // of the split, so that no path leads from one side to the other.
 type atlas struct {
 	*cast

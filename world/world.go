@@ -2,9 +2,11 @@
 // remember: passages, questions with held-out entities, demonstrations, and a small model with a
 // tokenizer of its own. All are files of the ordinary formats.
 //
-// Names are fixed, facts are drawn: worlds of the same size have the same entities, and a seed
-// says what is true of them. The questions are about one world; the demonstrations come from
-// others, so that nothing they tell is an answer.
+// Names are fixed, facts are drawn: worlds of the same size have the same names, and a seed says
+// what is true of them. The questions are about one world, which is split: no training question
+// has to do with an entity that an evaluation question is about. The demonstrations come from other
+// worlds, so that nothing they tell is an answer. Those use all names, as words: a token that was
+// never to be written in training is never written later.
 package world
 
 import (
@@ -102,7 +104,11 @@ const (
 )
 
 func (p *plan) atlas(number int) *atlas {
-	return newAtlas(p.cast, stream("facts", p.Seed, uint64(number)))
+	c := p.cast
+	if number != runWorld {
+		c = c.together()
+	}
+	return newAtlas(c, stream("facts", p.Seed, uint64(number)))
 }
 
 // questions draws the questions about a world.
@@ -130,10 +136,10 @@ func (p *plan) demonstrations(yield func([]Message) error) error {
 	return nil
 }
 
-// evalDemonstrations draws clean demonstrations about held-out entities of a world of their own.
+// evalDemonstrations draws clean demonstrations from a world of their own.
 func (p *plan) evalDemonstrations(yield func([]Message) error) error {
 	a := p.atlas(firstDemonstrations + p.Demonstrations.Worlds)
-	held := newAsker(a, true, stream("questions of the evaluation loss", p.Seed))
+	held := newAsker(a, false, stream("questions of the evaluation loss", p.Seed))
 	part := part{"eval", p.Demonstrations.Eval, func(*rand.Rand) flaws { return flaws{} }}
 	return p.draw(part, []*asker{held}, yield)
 }
