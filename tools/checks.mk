@@ -69,6 +69,13 @@ $(SMOLLM2)/complete:
 	mv $(SMOLLM2).new $(SMOLLM2)
 	@touch $@
 
+# ---- tests in a browser ----
+
+# Pictures of what was looked at are kept in the folder that MEMPO_PICTURES names.
+.PHONY: test-browser
+test-browser: ## run the report's tests in a headless Chromium
+	$(Q)go test -count=1 -tags browser -run '^TestBrowser' ./report
+
 # ---- format, lint and vet ----
 
 GO_VERSION := $(shell go env GOVERSION)
@@ -89,15 +96,16 @@ format: $(GOFUMPT) ## fail when a Go file is not formatted
 	@unformatted=$$($(GOFUMPT) -l .); if [ -n "$$unformatted" ]; then echo "not formatted (make fmt):"; echo "$$unformatted"; exit 1; fi
 
 vet: $(NATIVE) ## run go vet
-	$(Q)$(WITH_TORCH) go vet -tags shared ./...
+	$(Q)$(WITH_TORCH) go vet -tags shared,browser ./...
 
 lint: $(NATIVE) $(GOLANGCI) ## run golangci-lint
-	$(Q)$(WITH_TORCH) $(GOLANGCI) run --build-tags shared ./...
+	$(Q)$(WITH_TORCH) $(GOLANGCI) run --build-tags shared,browser ./...
 
-check: ## everything above: format, lint, vet, CUDA compile, test, test-shared
+check: ## everything above: format, lint, vet, CUDA compile, test, test-shared, test-browser
 	@$(MAKE) --no-print-directory format
 	@$(MAKE) --no-print-directory vet
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory cuda-objects
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory test-shared
+	@$(MAKE) --no-print-directory test-browser

@@ -15,8 +15,9 @@ function drawBrowser(overview) {
   byId('step-range').max = blocks.list.length - 1;
   byId('step').onchange = event => visit(Number(event.target.value));
   byId('step-range').oninput = event => visit(Number(event.target.value));
-  byId('step-before').onclick = () => visit(chosen.block - 1);
-  byId('step-after').onclick = () => visit(chosen.block + 1);
+  // From the step that was asked for last, which may still be opening.
+  byId('step-before').onclick = () => visit(Number(byId('step').value) - 1);
+  byId('step-after').onclick = () => visit(Number(byId('step').value) + 1);
   const [, name, question, member] = decodeURIComponent(location.hash).split('/');
   const k = blocks.list.findIndex(block => block.name === name);
   if (k < 0) visit(blocks.list.length - 1);
