@@ -34,15 +34,7 @@ bin/mempo-train: $(INPUTS) $(BUILD)/inputs $(BUILD)/go-settings $(NATIVE)
 	$(Q)$(WITH_TORCH) go build -o $@ .
 	@touch $@
 
-# A small random model, a corpus and questions, all made up; the model's weights are written last.
-EXAMPLE := $(BUILD)/example
-$(EXAMPLE)/model/model.safetensors: $(wildcard tools/example/*.go)
-	$(Q)go run ./tools/example $(EXAMPLE)
-
-.PHONY: run
-run: bin/mempo-train $(EXAMPLE)/model/model.safetensors ## train a small random model for twenty steps, into runs/example
-	bin/mempo-train configs/example.toml
-
+include tools/quickstart.mk
 include tools/gpu.mk
 
 # The same step in PyTorch and transformers, from the shared folder; options as in `make bench-peers PEER_OPTIONS="--group 4"`.

@@ -1,0 +1,42 @@
+# The quickstart: a made-up world, a supervised start, MemPO, and an evaluation before and after, into runs/world. A stage
+# is skipped when its output is there and newer than its config and what it was made from; one that was stopped goes on.
+
+WORLD := runs/world
+
+# What a run left that began with another config or from other data cannot be gone on with.
+define begin
+@if [ -e $(1)/config.toml ] && [ -n "$$(find $^ -newer $(1)/config.toml)" ]; then rm -rf $(1); fi
+@echo; echo "== $(2)"
+endef
+
+$(WORLD)/data/world.json: configs/world/world.toml | bin/mempo-train
+	@echo "== world: a made-up encyclopedia, questions, demonstrations and a small model"
+	bin/mempo-train world $<
+	@touch $@
+
+$(WORLD)/sft/model/config.json: configs/world/sft.toml $(WORLD)/data/world.json | bin/mempo-train
+	$(call begin,$(WORLD)/sft,supervised start: it learns the task$(,) and is careless with its memory)
+	bin/mempo-train sft $<
+	@touch $@
+
+$(WORLD)/before/results.json: configs/world/eval.toml $(WORLD)/sft/model/config.json | bin/mempo-train
+	$(call begin,$(WORLD)/before,evaluation before MemPO)
+	bin/mempo-train eval $< --set run.dir=$(@D) --set model.path=$(WORLD)/sft/model
+
+$(WORLD)/mempo/trained: configs/world/mempo.toml $(WORLD)/sft/model/config.json | bin/mempo-train
+	$(call begin,$(WORLD)/mempo,MemPO)
+	bin/mempo-train $<
+	@basename $$(ls -d $(@D)/checkpoints/step_?????? | tail -n 1) >$@
+
+$(WORLD)/after/table.txt: configs/world/eval.toml $(WORLD)/before/results.json $(WORLD)/mempo/trained | bin/mempo-train
+	$(call begin,$(WORLD)/after,evaluation after MemPO)
+	@mkdir -p $(@D)
+	bin/mempo-train eval $< --set run.dir=$(@D) --set model.path=$(WORLD)/mempo/checkpoints/$$(cat $(WORLD)/mempo/trained) \
+		--compare $(WORLD)/before/results.json >$@.new
+	@mv $@.new $@
+
+.PHONY: run
+run: bin/mempo-train ## a small model learns to search and to remember, in minutes and without a download: runs/world
+	@$(MAKE) --no-print-directory --jobs=1 $(WORLD)/after/table.txt
+	@echo; cat $(WORLD)/after/table.txt
+	@echo; echo "the report: $(WORLD)/mempo/report.html"
