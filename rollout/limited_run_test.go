@@ -226,3 +226,51 @@ func TestTokensProcessedAndPeakContext(t *testing.T) {
 		t.Error("a trajectory without a turn has processed something")
 	}
 }
+
+// A limited context must read as the template's own rendering of a chat of four messages, whatever
+// pieces it is made of.
+func TestLimitedContextsReadAsTheTemplateRendersThem(t *testing.T) {
+	tok, template, pieces := realTokenizer(t)
+	compared := 0
+	for round := range 6 {
+		format, err := chat.NewChatFormat(template, tok, "be brief")
+		if err != nil {
+			t.Fatal(err)
+		}
+		o := toyOptions(4)
+		o.Context, o.Seed, o.Format, o.Vocabulary = Limited, uint64(round), format, tok
+		o.EOS, o.MaxTurnTokens, o.CorrectNoAction = format.EndOfTurn(), 80, true
+		o.Prefill = []string{"", "<mem>"}[round%2]
+		drawn := questions(2)
+		p := newFakePolicy(t, o, drawn, chatTurns)
+		p.pieces = pieces
+		groups, _ := run(t, p, o, drawn, searchTools(echo))
+		for _, g := range groups {
+			for _, trajectory := range g.Trajectories {
+				for k := 1; k < len(trajectory.Turns); k++ {
+					before, context := trajectory.Turns[k-1], trajectory.ContextOf(k)
+					text := pieces.decode(context)
+					memory := text[len(pieces.decode(trajectory.PromptIDs)):]
+					memory = memory[:strings.Index(memory, closeMemory)+len(closeMemory)]
+					result := before.Result
+					if before.Action == "" {
+						result = o.Texts.Correct
+					}
+					want, err := template.Render([]chat.Message{
+						{Role: "system", Content: "be brief"},
+						{Role: "user", Content: g.Question.Text},
+						{Role: "assistant", Content: memory + pieces.decode(before.ActionIDs)},
+						{Role: "user", Content: result},
+					}, true)
+					if err != nil || text != want {
+						t.Errorf("the context reads\n%q\nthe template renders\n%q, %v", text, want, err)
+					}
+					compared++
+				}
+			}
+		}
+	}
+	if compared < 50 {
+		t.Errorf("only %d contexts were compared", compared)
+	}
+}
