@@ -143,8 +143,8 @@ func (j *job) train(ctx context.Context, stop <-chan struct{}) (err error) {
 		j.log.Error("run ended", zap.Error(err))
 		return err
 	}
-	j.progress.Line(fmt.Sprintf("done: %s holds metrics.jsonl, trajectories and checkpoints", j.folder.Path()))
 	reportAtEnd(j.folder.Path(), j.progress.Line, j.log)
+	j.progress.Line(fmt.Sprintf("done: %s holds metrics.jsonl, trajectories and checkpoints", j.folder.Path()))
 	return nil
 }
 
