@@ -14,11 +14,14 @@ at::Tensor row_attention(const at::Tensor& q, const at::Tensor& k, const at::Ten
 }
 
 at::Tensor RowAttention::attend(int64_t, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  std::vector<int64_t> lengths;
+  for (size_t r = 0; r + 1 < offsets_.size(); ++r) lengths.push_back(offsets_[r + 1] - offsets_[r]);
+  // One split, not a narrow for each row: its backward pass joins the rows' gradients, where each narrow would add a
+  // whole tensor of mostly zeros.
+  const auto queries = q.split_with_sizes(lengths), keys = k.split_with_sizes(lengths), values = v.split_with_sizes(lengths);
   std::vector<at::Tensor> rows;
-  for (size_t r = 0; r + 1 < offsets_.size(); ++r) {
-    const int64_t begin = offsets_[r], length = offsets_[r + 1] - begin;
-    rows.push_back(row_attention(q.narrow(0, begin, length), k.narrow(0, begin, length), v.narrow(0, begin, length),
-                                 /*causal=*/true, at::Tensor()));
+  for (size_t r = 0; r < lengths.size(); ++r) {
+    rows.push_back(row_attention(queries[r], keys[r], values[r], /*causal=*/true, at::Tensor()));
   }
   return rows.size() == 1 ? rows[0] : at::cat(rows, 0);
 }
