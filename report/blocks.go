@@ -2,6 +2,7 @@ package report
 
 import (
 	"bytes"
+	"cmp"
 	"compress/gzip"
 	"encoding/base64"
 	"encoding/json"
@@ -30,7 +31,7 @@ type compressed struct {
 	Step      int64    `json:"step"`
 	Count     int      `json:"count"`
 	Score     *short   `json:"score"`     // mean over those that have one
-	Scale     short    `json:"scale"`     // largest advantage in size
+	Scale     short    `json:"scale"`     // advantage that gets the strongest tint, see scale
 	Questions []string `json:"questions"` // ids
 
 	data []byte // base64 of gzip of the JSON of a block
@@ -58,7 +59,7 @@ func (f *folder) compressTrajectories(limit int64) ([]*compressed, error) {
 		}
 		blocks = append(blocks, packed)
 	}
-	if len(blocks) == 0 {
+	if isSupervised := f.setting("sft") != nil; len(blocks) == 0 && !isSupervised {
 		f.note("There are no trajectories.")
 	}
 	return blocks, nil
@@ -122,7 +123,7 @@ func (b *block) add(r *rollout.Record, tok *tokenizer.Tokenizer) {
 
 // compress packs a block for the page.
 func (b *block) compress(file trajectoryFile) (*compressed, error) {
-	c := &compressed{Name: file.name, Step: file.step, Count: len(b.Trajectories)}
+	c := &compressed{Name: file.name, Step: file.step, Count: len(b.Trajectories), Scale: b.scale()}
 	for _, q := range b.Questions {
 		c.Questions = append(c.Questions, q.ID)
 	}
@@ -131,11 +132,6 @@ func (b *block) compress(file trajectoryFile) (*compressed, error) {
 		if t.Score != nil {
 			sum += float64(*t.Score)
 			scored++
-		}
-		for _, run := range t.Strip {
-			if size := math.Abs(float64(run.value)); size > float64(c.Scale) { // not so for NaN
-				c.Scale = short(size)
-			}
 		}
 	}
 	if scored > 0 {
@@ -153,6 +149,29 @@ func (b *block) compress(file trajectoryFile) (*compressed, error) {
 	}
 	c.data = out.Bytes()
 	return c, nil
+}
+
+// scale is the size of advantage that 19 of 20 trained tokens do not exceed, those without an advantage
+// left out, so that a few large ones do not make all others pale. It is 1 where there are none.
+func (b *block) scale() short {
+	var sizes []run
+	total := 0
+	for _, t := range b.Trajectories {
+		for _, r := range t.Strip {
+			if size := math.Abs(float64(r.value)); size > 0 && !math.IsInf(size, 0) { // no NaN either
+				sizes = append(sizes, run{short(size), r.times})
+				total += r.times
+			}
+		}
+	}
+	slices.SortFunc(sizes, func(a, b run) int { return cmp.Compare(a.value, b.value) })
+	below := 0
+	for _, r := range sizes {
+		if below += r.times; 20*below >= 19*total {
+			return r.value
+		}
+	}
+	return 1
 }
 
 // tokenizerOf finds the run's tokenizer by means of its first trajectory: that of the model which

@@ -104,10 +104,10 @@ var plans = []plan{
 	}},
 	{"Outcome", "Exact match in evaluation", share, []named{{"*", metrics.Eval("*/em")}}},
 	{"Outcome", "F1 in evaluation", share, []named{{"*", metrics.Eval("*/f1")}}},
-	{"Outcome", "Loss on demonstrations", plain, []named{{"trained on", metrics.LossNLL}, {"evaluated on", metrics.Eval("nll")}}},
 	{"Memory", "Memory reward", plain, []named{{"reward", metrics.MemoryReward}}},
 	{"Memory", "Probability of the answer", share, []named{{"behind the memory", metrics.MemoryPMem}, {"behind the history", metrics.MemoryPFull}}},
 	{"Memory", "Tokens of a memory", plain, []named{{"memory", metrics.MemoryTokens}}},
+	{"Learning", "Loss on demonstrations", plain, []named{{"trained on", metrics.LossNLL}, {"evaluated on", metrics.Eval("nll")}}},
 	{"Learning", "Deviation before normalising", plain, []named{
 		{"scores of a question", metrics.AdvantageOutcomeStd}, {"memory rewards of a pool", metrics.AdvantageMemoryStd},
 	}},

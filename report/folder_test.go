@@ -155,6 +155,17 @@ func TestAnEmptyRun(t *testing.T) {
 	}
 }
 
+// A supervised start has no trajectories to miss.
+func TestReportOfASupervisedStart(t *testing.T) {
+	dir := t.TempDir()
+	appendText(t, filepath.Join(dir, "config.toml"), "[sft]\ndemonstrations_per_step = 16\n")
+	appendText(t, filepath.Join(dir, "metrics.jsonl"), "{\"step\":1,\"loss/nll\":6.5}\n{\"step\":2,\"loss/nll\":5.5,\"eval/nll\":6}\n")
+	o := overviewOf(t, written(t, dir))
+	if len(o.Notes) != 0 || len(o.Charts) != 1 || len(o.Charts[0].Curves) != 2 || o.Headlines[0].First != 6.5 || o.Headlines[1].Last != 6 {
+		t.Errorf("%+v", o)
+	}
+}
+
 func TestReportOfAnEvaluation(t *testing.T) {
 	dir := makeRun(t, shape{steps: 1, questions: 2, group: 1, turns: 2, text: ordinary})
 	must(t, os.Remove(filepath.Join(dir, "metrics.jsonl")))

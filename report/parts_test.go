@@ -188,6 +188,24 @@ func TestRuns(t *testing.T) {
 	}
 }
 
+func TestScale(t *testing.T) {
+	nan := short(math.NaN())
+	for _, test := range []struct {
+		strip runs
+		want  short
+	}{
+		{nil, 1},
+		{runs{{nan, 9}, {0, 5}}, 1},
+		{runs{{nan, 100}, {0, 100}, {-0.5, 95}, {4, 5}}, 0.5},
+		{runs{{-0.5, 94}, {4, 6}}, 4},
+		{runs{{0.001, 1}}, 0.001},
+	} {
+		if got := (&block{Trajectories: []*trajectory{{Strip: test.strip}}}).scale(); got != test.want {
+			t.Errorf("scale of %v is %v, want %v", test.strip, got, test.want)
+		}
+	}
+}
+
 // A trajectory goes to the others of its question; the same question drawn twice is two.
 func TestQuestionsOfABlock(t *testing.T) {
 	b := &block{}

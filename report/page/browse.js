@@ -54,10 +54,9 @@ async function visit(k, question, member = 0) {
   remember();
 }
 
-// scaleOf is the advantage that gets the strongest tint: the largest of the step, at least 1 so that
-// what is small looks so.
+// scaleOf is the advantage that gets the strongest tint in a step, in two digits.
 function scaleOf(k) {
-  return Math.max(1, Math.ceil((blocks.list[k].scale || 0) * 10) / 10);
+  return Number(blocks.list[k].scale.toPrecision(2));
 }
 
 function remember() {
@@ -133,11 +132,11 @@ function drawGroup(block, members) {
 function drawMember(t, k, scale) {
   const advantage = t.rewards?.outcome_advantage ?? null;
   const rewards = t.turns.filter(turn => turn.memory_reward !== undefined).map(turn =>
-    make('span', { class: 'reward ' + tint(turn.memory_advantage, scale) }, signed(turn.memory_reward)));
+    make('span', { class: 'reward ' + tint(turn.memory_advantage, scale) }, signed(turn.memory_reward, 2)));
   return make('button', { type: 'button', class: 'member', 'aria-current': k === chosen.member && 'true', onclick: () => visit(chosen.block, chosen.question, k).then(showTrajectory) },
     make('span', {}, k + 1),
     make('span', { class: 'score' }, dot(t), figure(t.score)),
-    make('span', {}, make('span', { class: 'reward ' + tint(advantage, scale) }, signed(advantage))),
+    make('span', {}, make('span', { class: 'reward ' + tint(advantage, scale) }, signed(advantage, 2))),
     make('span', { 'data-name': 'turns' }, t.turns.length),
     make('span', { 'data-name': 'tokens' }, t.tokens.toLocaleString('en-US')),
     make('span', { class: t.stop === 'answered' ? '' : 'bad' }, t.stop),

@@ -45,8 +45,9 @@ function chartFigure(chart, steps) {
   const point = event => {
     const box = picture.getBoundingClientRect();
     const x = (event.clientX - box.left) / box.width * frame.width;
-    const position = Math.round((x - frame.left) / plot.width * (steps.length - 1));
-    for (const other of pointed) other(Math.min(Math.max(position, 0), steps.length - 1));
+    let nearest = 0;
+    for (let k = 1; k < steps.length; k++) if (Math.abs(scale.x(k) - x) < Math.abs(scale.x(nearest) - x)) nearest = k;
+    for (const other of pointed) other(nearest);
   };
   picture.addEventListener('pointermove', point);
   picture.addEventListener('pointerdown', point);
@@ -79,16 +80,18 @@ function newScale(chart, steps) {
     high += room;
     if (low !== 0) low -= room;
   }
+  const length = steps.at(-1) - steps[0];
+  const across = step => frame.left + (length > 0 ? (step - steps[0]) / length : 0.5) * plot.width;
   return {
-    low, high,
-    x: position => frame.left + (steps.length > 1 ? position / (steps.length - 1) : 0.5) * plot.width,
+    low, high, across,
+    x: position => across(steps[position]),
     y: value => frame.top + (1 - (value - low) / (high - low)) * plot.height,
   };
 }
 
-// ticks are round numbers from low to high, some four of them.
-function ticks(low, high) {
-  const raw = (high - low) / 4, power = 10 ** Math.floor(Math.log10(raw));
+// ticks are round numbers from low to high, about so many of them.
+function ticks(low, high, wanted) {
+  const raw = (high - low) / wanted, power = 10 ** Math.floor(Math.log10(raw));
   const stride = power * [1, 2, 2.5, 5, 10].find(m => m * power >= raw * 0.999);
   const list = [];
   for (let k = Math.ceil(low / stride - 1e-9); k * stride <= high + stride * 1e-9; k++) list.push(Number((k * stride).toPrecision(12)));
@@ -98,16 +101,15 @@ function ticks(low, high) {
 function axes(scale, chart, steps) {
   const group = draw('g', { class: 'axes' });
   const [factor, name] = chart.unit !== 'bytes' ? [1, ''] : scale.high >= 2 ** 30 ? [2 ** 30, ' GiB'] : [2 ** 20, ' MiB'];
-  for (const tick of ticks(scale.low / factor, scale.high / factor)) {
+  for (const tick of ticks(scale.low / factor, scale.high / factor, 4)) {
     const y = scale.y(tick * factor);
     group.append(draw('line', { class: tick === 0 ? 'zero' : 'grid', x1: frame.left, x2: frame.left + plot.width, y1: y, y2: y }),
       draw('text', { x: frame.left - 5, y: y + 3.5, 'text-anchor': 'end' }, tickText(tick) + name));
   }
-  const marks = Math.min(steps.length, 5);
-  for (let k = 0; k < marks; k++) {
-    const position = marks > 1 ? Math.round(k * (steps.length - 1) / (marks - 1)) : 0;
-    const anchor = marks === 1 ? 'middle' : k === 0 ? 'start' : k === marks - 1 ? 'end' : 'middle';
-    group.append(draw('text', { x: scale.x(position), y: frame.height - 6, 'text-anchor': anchor }, steps[position]));
+  const marks = steps.length > 1 ? ticks(steps[0], steps.at(-1), 6).filter(Number.isInteger) : steps;
+  for (const step of marks) {
+    const x = scale.across(step), right = frame.left + plot.width;
+    group.append(draw('text', { x: Math.min(x, right), y: frame.height - 6, 'text-anchor': x > right - 12 ? 'end' : 'middle' }, step));
   }
   return group;
 }

@@ -57,13 +57,18 @@ function figure(value, unit) {
   const size = Math.abs(value);
   let text;
   if (unit === 'bytes') text = bytes(size);
+  else if (unit === 's') text = duration(size);
   else if (unit === 'share') text = size.toFixed(size > 0 && size < 0.001 ? 5 : 3);
   else if (size >= 1e9 || (size > 0 && size < 1e-4)) text = size.toExponential(2);
   else if (size >= 1e4) text = Math.round(size).toLocaleString('en-US');
   else if (size >= 100) text = size.toFixed(0);
   else text = String(Number(size.toPrecision(3)));
-  if (unit === 's') text += ' s';
   return (value < 0 ? minus : '') + text;
+}
+
+function duration(seconds) {
+  if (seconds > 0 && seconds < 0.001) return '< 1 ms';
+  return seconds < 1 ? Number((seconds * 1000).toPrecision(3)) + ' ms' : Number(seconds.toPrecision(3)) + ' s';
 }
 
 function bytes(size) {
@@ -74,10 +79,11 @@ function bytes(size) {
   return size.toFixed(1) + ' GiB';
 }
 
-// signed writes a number with its sign.
-function signed(value) {
+// signed writes a number with its sign, to so many decimals.
+function signed(value, decimals = 3) {
   if (value === null || value === undefined) return '–';
-  return (value > 0 ? '+' : '') + figure(Math.abs(value) < 0.0005 ? 0 : Number(value.toFixed(3)));
+  const rounded = Number(value.toFixed(decimals));
+  return (rounded > 0 ? '+' : rounded < 0 ? minus : '') + String(Math.abs(rounded));
 }
 
 function counted(n, noun, plural = noun + 's') {

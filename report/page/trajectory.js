@@ -37,7 +37,7 @@ function drawLegend(scale) {
   steps.push(make('i', { class: 'zero' }));
   for (let level = 1; level <= levels; level++) steps.push(make('i', { class: 'p' + level }));
   return make('div', { class: 'legend' },
-    make('span', { class: 'scale' }, signed(-scale), make('span', { class: 'tints' }, ...steps), signed(scale), ' advantage'),
+    make('span', { class: 'scale' }, '≤ ' + signed(-scale), make('span', { class: 'tints' }, ...steps), '≥ ' + signed(scale), ' advantage'),
     make('span', { class: 'masked' }, 'not the model\u2019s, not trained'),
     make('span', { class: 'token-info muted', id: 'token-info' }, 'Point at a token for its figures.'));
 }
@@ -97,7 +97,7 @@ function drawTurn(turn, k, scale) {
   if (turn.tool_error) heads.push(make('span', { class: 'fact bad' }, turn.tool_error));
   if (turn.result_cut) heads.push(make('span', { class: 'fact' }, 'result cut'));
   if (turn.memory_cut) heads.push(make('span', { class: 'fact' }, 'memory cut for the next turn'));
-  if (turn.tool_s) heads.push(make('span', { class: 'muted' }, 'tool ' + figure(turn.tool_s, 's')));
+  if (turn.tool_s >= 0.001) heads.push(make('span', { class: 'muted' }, 'tool ' + figure(turn.tool_s, 's')));
   const marked = turn.parts.findIndex(part => part.kind === 'memory');
   return make('article', { class: 'turn' }, make('div', { class: 'turn-head' }, ...heads), drawContext(turn),
     ...turn.parts.map((part, n) => drawPart(part, n === marked ? turn : null, scale)));
