@@ -303,50 +303,6 @@ func TestSignalsEndAnEvaluation(t *testing.T) {
 	}
 }
 
-// An evaluation during training gives the figures of one of its own on the step's checkpoint, and
-// changes nothing about the training; a run that goes on has the same ones.
-func TestEvaluationDuringTraining(t *testing.T) {
-	modelDir := taughtFolder(t, "llama-tiny")
-	asked := evaluationQuestions(t)
-	plainPath, plainDir := tinyConfig(t, modelDir)
-	train(t, plainPath)
-	path, runDir := tinyConfig(t, modelDir)
-	sets := []string{"data.eval=" + asked, "eval.every=2", `eval.context=["full", "limited"]`, "checkpoint.keep_best=eval/em"}
-	train(t, path, sets...)
-	brokenPath, brokenDir := tinyConfig(t, modelDir)
-	train(t, brokenPath, append(sets, "run.steps=2")...)
-	train(t, brokenPath, sets...)
-
-	plain, lines, broken := metricLines(t, plainDir), metricLines(t, runDir), metricLines(t, brokenDir)
-	for k, line := range lines {
-		for name, value := range line {
-			isEvaluation := strings.HasPrefix(name, "eval/") || name == "tokens/eval"
-			if isEvaluation && k == 0 || !isEvaluation && plain[k][name] != value {
-				t.Errorf("step %d: %s is %v, without evaluations %v", k+1, name, value, plain[k][name])
-			}
-			if broken[k][name] != value {
-				t.Errorf("step %d: %s is %v, and %v after resuming", k+1, name, value, broken[k][name])
-			}
-		}
-	}
-	evalPath, dir := tinyEvaluation(t, modelDir)
-	for _, step := range []int{2, 3} {
-		checkpoint := filepath.Join(runDir, "checkpoints", fmt.Sprintf("step_%06d", step))
-		_, results := evaluate(t, evalPath, "", "run.dir="+dir, "data.eval="+asked, "model.path="+checkpoint)
-		for k, result := range results.Contexts {
-			for _, figure := range result.Overall.List() {
-				name := "eval/" + string(result.Context) + "/" + figure.Name
-				if lines[step-1][name] != figure.Value {
-					t.Errorf("step %d: %s is %v in training, %v of its own", step, name, lines[step-1][name], figure.Value)
-				}
-				if full := k == 1; full && lines[step-1]["eval/"+figure.Name] != figure.Value {
-					t.Errorf("step %d: eval/%s is %v, want that in full context, %v", step, figure.Name, lines[step-1]["eval/"+figure.Name], figure.Value)
-				}
-			}
-		}
-	}
-}
-
 func TestCheckOfAnEvaluation(t *testing.T) {
 	path, dir := tinyEvaluation(t, tinyFolder(t, "qwen2-tiny"))
 	before := tree(t, filepath.Dir(dir))
