@@ -66,6 +66,10 @@ func TestBrowserShowsTheTrajectoryThatIsPicked(t *testing.T) {
 	b.checkTrajectory(records(t, dir, 3, 1)[0])
 	b.open("#trajectories/step_000001/2/15")
 	b.checkTrajectory(records(t, dir, 1, 2)[15])
+	b.open("#trajectories/%/x/-1") // no place at all
+	b.checkTrajectory(records(t, dir, 4, 0)[0])
+	b.open("#trajectories/step_000001/2/99")
+	b.checkTrajectory(records(t, dir, 1, 2)[0])
 	b.click("#group .link", 2) // "also in": steps 2, 3, 4
 	b.wait("() => location.hash === '#trajectories/step_000004/2/0'")
 	b.checkTrajectory(records(t, dir, 4, 2)[0])

@@ -18,8 +18,8 @@ function drawBrowser(overview) {
   // From the step that was asked for last, which may still be opening.
   byId('step-before').onclick = () => visit(Number(byId('step').value) - 1);
   byId('step-after').onclick = () => visit(Number(byId('step').value) + 1);
-  const [, name, question, member] = decodeURIComponent(location.hash).split('/');
-  const k = blocks.list.findIndex(block => block.name === name);
+  const [, name, question, member] = location.hash.split('/');
+  const k = blocks.list.findIndex(block => encodeURIComponent(block.name) === name);
   if (k < 0) visit(blocks.list.length - 1);
   else visit(k, Number(question) || 0, Number(member) || 0);
 }
@@ -60,7 +60,7 @@ function scaleOf(k) {
 }
 
 function remember() {
-  const place = ['#trajectories', blocks.list[chosen.block].name, chosen.question, chosen.member].map(encodeURIComponent).join('/').replace('%23', '#');
+  const place = ['#trajectories', encodeURIComponent(blocks.list[chosen.block].name), chosen.question, chosen.member].join('/');
   try {
     history.replaceState(null, '', place);
   } catch { /* some browsers keep the address of a file as it is */ }

@@ -31,7 +31,7 @@ function chartFigure(chart, steps) {
     make('span', { class: 'key' }, make('i', { class: 'swatch c' + k % 8 }), curve.name + ' ', values[k]));
   const rule = draw('line', { class: 'rule', y1: frame.top, y2: frame.top + plot.height, visibility: 'hidden' });
   const picture = draw('svg', { viewBox: `0 0 ${frame.width} ${frame.height}`, role: 'img', 'aria-label': chart.title },
-    axes(scale, chart, steps), chart.curves.map((curve, k) => drawCurve(curve, k, scale)).reduce((g, c) => (g.append(c), g), draw('g')), rule);
+    axes(scale, chart, steps), ...chart.curves.map((curve, k) => drawCurve(curve, k, scale)), rule);
   const show = position => {
     rule.setAttribute('visibility', position === null ? 'hidden' : 'visible');
     if (position !== null) {
