@@ -181,7 +181,8 @@ func TestSupervisedStartsThatAreRefused(t *testing.T) {
 	path, runDir := tinySFT(t, dir)
 	sftRun(t, path, "run.steps=1")
 	saved := filepath.Join(runDir, "checkpoints", "step_000001")
-	other := tinyFolder(t, "llama-tiny")
+	other, retokenized := tinyFolder(t, "llama-tiny"), tinyFolder(t, "qwen2-tiny")
+	swap("tokenizer.json", "<search", "<answer")(t, retokenized)
 	folder := t.TempDir()
 	bad := write(t, filepath.Join(folder, "bad.jsonl"), demonstrationLines()[0], `{"messages":[{"role":"user","content":"q"}]}`)
 	behind := write(t, filepath.Join(folder, "behind.jsonl"), `{"messages":[{"role":"user","content":"q"},{"role":"assistant","content":"<answer>a</answer> b"}]}`)
@@ -191,6 +192,7 @@ func TestSupervisedStartsThatAreRefused(t *testing.T) {
 		named []string
 	}{
 		{"model.path=" + other, []string{saved, dir, other}},
+		{"model.path=" + retokenized, []string{saved, "tokenizer"}},
 		{"data.train=" + fewer, []string{saved, "training data"}},
 		{"run.resume=never", []string{runDir, "run.resume"}},
 		{"data.train=" + bad, []string{bad, "line 2", "the last message has the role"}},
