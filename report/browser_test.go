@@ -5,6 +5,7 @@ package report
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/mempo-train/mempo-train/eval"
 	"github.com/mempo-train/mempo-train/rollout"
 )
 
@@ -336,8 +338,10 @@ func TestBrowserFiveThousandTrajectories(t *testing.T) {
 			t.Logf("opened in %v", time.Since(begin))
 			begin = time.Now()
 			step := max(1, s.steps-1)
-			b.click("#step-before", 0)
-			b.wait("place => location.hash === place", fmt.Sprintf("#trajectories/step_%06d/0/0", step))
+			if s.steps > 1 {
+				b.click("#step-before", 0)
+				b.wait("place => location.hash === place", fmt.Sprintf("#trajectories/step_%06d/0/0", step))
+			}
 			b.click(".question", 5)
 			b.wait("place => location.hash === place", fmt.Sprintf("#trajectories/step_%06d/5/0", step))
 			b.checkTrajectory(records(t, dir, step, 5)[0])
@@ -352,6 +356,53 @@ func TestBrowserFiveThousandTrajectories(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Trajectories of an evaluation have no advantages: their tokens have no tint, and are not hatched.
+func TestBrowserShowsAnEvaluation(t *testing.T) {
+	dir := makeRun(t, shape{steps: 1, questions: 3, group: 2, turns: 2, text: ordinary})
+	path := filepath.Join(dir, "trajectories", "step_000001.jsonl")
+	data, err := os.ReadFile(path)
+	must(t, err)
+	var lines []byte
+	for line := range strings.Lines(string(data)) {
+		var r rollout.Record
+		must(t, json.Unmarshal([]byte(line), &r))
+		r.Advantages = nil
+		r.Turns[1].Context, r.Turns[1].ContextIDs = "what was seen", []int32{1, 2, 3}
+		row, err := json.Marshal(r)
+		must(t, err)
+		lines = append(append(lines, row...), '\n')
+	}
+	must(t, os.WriteFile(filepath.Join(dir, "trajectories", "step_000000_limited.jsonl"), lines, 0o644))
+	must(t, os.Remove(path))
+	must(t, os.Remove(filepath.Join(dir, "metrics.jsonl")))
+	must(t, (&eval.Results{Contexts: []*eval.Result{{
+		Context: rollout.Limited, Overall: eval.Figures{N: 3, EM: 0.25, PassAtK: []rollout.Number{0.25, 0.5}},
+		Groups: []eval.Group{{By: eval.ByHops, Key: "2", Figures: eval.Figures{N: 3, EM: rollout.Number(math.NaN())}}},
+	}}}).Write(filepath.Join(dir, "results.json")))
+	report, err := Write(dir)
+	must(t, err)
+	b := openTab(t, report)
+	if got := strings.Join(strings.Fields(b.text("#results tbody")), " "); !strings.HasPrefix(got, "limited all questions 3 0 0 0.250 ") || !strings.HasSuffix(got, " 0.250 0.500 limited hops 2 3 0 0 – 0 0.000 0.000 0 0 0 0 0.000 – –") {
+		t.Errorf("the results are %q", got)
+	}
+	if tokens, masked, tinted := b.count(".token"), b.count(".token.masked"), b.count(".turn .p1, .turn .m1, .turn .m6"); tokens == 0 || masked+tinted > 0 {
+		t.Errorf("%d tokens, %d of them masked, %d tinted", tokens, masked, tinted)
+	}
+	b.click(".part.memory .token", 0)
+	if got := b.text("#token-info"); strings.Contains(got, "advantage") || !strings.HasPrefix(got, "“<mem>” · log p") {
+		t.Errorf("a token says %q", got)
+	}
+	b.look(390, false)
+	if height := ask[float64](b, "() => document.querySelector('#results tr').getBoundingClientRect().height"); height > 50 {
+		t.Errorf("a row of the table is %v pixels high in a narrow window", height)
+	}
+	b.click(".context summary", 0)
+	if got := b.text(".context"); got != "What this turn saw (3 tokens)\nwhat was seen" {
+		t.Errorf("the context reads %q", got)
+	}
+	b.checkLooks("evaluation")
 }
 
 // Folders that lack something open without a complaint.

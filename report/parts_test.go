@@ -120,7 +120,7 @@ func TestTokensThatAreNotTrained(t *testing.T) {
 	}
 	r.Score, r.Advantages = nil, nil
 	page := newTrajectory(r, tok)
-	if page.Trained != 0 || page.Score != nil || len(page.Strip) != 1 || !math.IsNaN(float64(page.Strip[0].value)) {
+	if page.Sampled != 0 || page.Score != nil || len(page.Strip) != 1 || !math.IsNaN(float64(page.Strip[0].value)) {
 		t.Errorf("%+v", page)
 	}
 }

@@ -24,20 +24,23 @@ func newTokens(r *rollout.Record) tokens {
 // within is a position of a record, kept inside the response.
 func (t tokens) within(k int) int { return min(max(k, 0), len(t.ids)) }
 
-// trained tells whether the model sampled a token, so that it is trained on.
-func (t tokens) trained(k int) bool { return k < len(t.mask) && t.mask[k] == 1 }
+// sampled tells whether the model wrote a token, in a trajectory that did not fail.
+func (t tokens) sampled(k int) bool { return k < len(t.mask) && t.mask[k] == 1 }
 
-// advantage is the final advantage of a token, NaN for one that is not trained on or of which no
-// advantage is known.
+// advantage is the final advantage of a token, NaN for one that is not trained on, 0 for all others
+// where nothing is.
 func (t tokens) advantage(k int) float64 {
-	if !t.trained(k) || k >= len(t.advantages) {
+	switch {
+	case !t.sampled(k):
 		return math.NaN()
+	case k < len(t.advantages):
+		return float64(t.advantages[k])
 	}
-	return float64(t.advantages[k])
+	return 0
 }
 
 func (t tokens) logProb(k int) float64 {
-	if !t.trained(k) || k >= len(t.logProbs) {
+	if !t.sampled(k) || k >= len(t.logProbs) {
 		return math.NaN()
 	}
 	return float64(t.logProbs[k])

@@ -58,8 +58,9 @@ type trajectory struct {
 	Answer    *string          `json:"answer"`
 	Seconds   short            `json:"seconds"`
 	Tokens    int              `json:"tokens"`
-	Trained   int              `json:"trained"`
-	Strip     runs             `json:"strip"` // advantages of all tokens of the response
+	Sampled   int              `json:"sampled"`         // of them, written by the model
+	Plain     bool             `json:"plain,omitempty"` // of an evaluation: nothing is trained on, so there are no advantages
+	Strip     runs             `json:"strip"`           // advantages of all tokens of the response
 	Turns     []turn           `json:"turns"`
 }
 
@@ -135,7 +136,8 @@ func (r *runs) add(value float64) {
 func newTrajectory(r *rollout.Record, tok *tokenizer.Tokenizer) *trajectory {
 	t := &trajectory{
 		Member: r.Member, Score: shortened(r.Score), Stop: string(r.Stop), Detail: r.StopDetail, Truncated: r.Truncated,
-		Answer: r.Answer, Seconds: short(r.ElapsedSeconds), Tokens: len(r.ResponseIDs), Turns: make([]turn, len(r.Turns)),
+		Answer: r.Answer, Seconds: short(r.ElapsedSeconds), Tokens: len(r.ResponseIDs), Plain: len(r.Advantages) == 0,
+		Turns: make([]turn, len(r.Turns)),
 	}
 	if len(r.Rewards) > 0 {
 		t.Rewards = map[string]short{}
@@ -146,8 +148,8 @@ func newTrajectory(r *rollout.Record, tok *tokenizer.Tokenizer) *trajectory {
 	tokens := newTokens(r)
 	for k := range tokens.ids {
 		t.Strip.add(tokens.advantage(k))
-		if tokens.trained(k) {
-			t.Trained++
+		if tokens.sampled(k) {
+			t.Sampled++
 		}
 	}
 	for k := range r.Turns {

@@ -13,6 +13,7 @@ function drawBrowser(overview) {
   }
   append(byId('step'), blocks.list.map((block, k) => make('option', { value: k }, blockName(block))));
   byId('step-range').max = blocks.list.length - 1;
+  for (const name of ['step-before', 'step-after', 'step-range']) byId(name).hidden = blocks.list.length === 1;
   byId('step').onchange = event => visit(Number(event.target.value));
   byId('step-range').oninput = event => visit(Number(event.target.value));
   // From the step that was asked for last, which may still be opening.

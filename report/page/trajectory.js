@@ -31,14 +31,15 @@ function strip(trajectory, scale) {
   return bar;
 }
 
-function drawLegend(scale) {
+// drawLegend explains the tints, of which there are none where nothing is trained on.
+function drawLegend(scale, plain) {
   const steps = [];
   for (let level = levels; level > 0; level--) steps.push(make('i', { class: 'm' + level }));
   steps.push(make('i', { class: 'zero' }));
   for (let level = 1; level <= levels; level++) steps.push(make('i', { class: 'p' + level }));
   return make('div', { class: 'legend' },
-    make('span', { class: 'scale' }, '≤ ' + signed(-scale), make('span', { class: 'tints' }, ...steps), '≥ ' + signed(scale), ' advantage'),
-    make('span', { class: 'masked' }, 'not the model\u2019s, not trained'),
+    plain ? null : make('span', { class: 'scale' }, '≤ ' + signed(-scale), make('span', { class: 'tints' }, ...steps), '≥ ' + signed(scale), ' advantage'),
+    make('span', { class: 'masked' }, plain ? 'not the model\u2019s' : 'not trained'),
     make('span', { class: 'token-info muted', id: 'token-info' }, 'Point at a token for its figures.'));
 }
 
@@ -46,25 +47,24 @@ function drawTrajectory(home, block, trajectory, scale) {
   const question = block.questions[trajectory.question];
   replace(home,
     drawFacts(trajectory, question),
-    drawLegend(scale),
+    drawLegend(scale, trajectory.plain),
     make('details', { class: 'prompt' }, make('summary', {}, `Prompt (${counted(question.prompt_tokens, 'token')})`),
       make('div', { class: 'text masked', dir: 'auto' }, question.prompt)),
     ...trajectory.turns.map((turn, k) => drawTurn(turn, k, scale)),
     trajectory.turns.length ? null : make('p', { class: 'muted' }, 'It has no turn.'));
   const info = event => {
     const token = event.target.closest?.('.token');
-    if (token) replace(byId('token-info'), tokenInfo(token));
+    if (token) replace(byId('token-info'), tokenInfo(token.figures, trajectory.plain));
   };
   home.onpointerover = info;
   home.onclick = info;
 }
 
-function tokenInfo(token) {
-  const { text, advantage, logProb } = token.figures;
+function tokenInfo({ text, advantage, logProb }, plain) {
   const shown = text.trim() === '' ? JSON.stringify(text) : '“' + text + '”';
   if (advantage === null && logProb === null) return shown + ' not trained';
   const parts = [shown];
-  if (advantage !== null) parts.push('advantage ' + signed(advantage));
+  if (advantage !== null && !plain) parts.push('advantage ' + signed(advantage));
   if (logProb !== null) parts.push(`log p ${signed(logProb)} (${(100 * Math.exp(logProb)).toFixed(1)} %)`);
   return parts.join(' · ');
 }
@@ -87,7 +87,7 @@ function drawFacts(t, question) {
       fact('format', 'format' in rewards ? (rewards.format === 1 ? 'kept' : 'broken') : null, rewards.format === 0 ? 'bad' : ''),
       fact('outcome advantage', 'outcome_advantage' in rewards ? signed(rewards.outcome_advantage) : null),
       fact('end', t.stop + (t.detail ? ': ' + t.detail : ''), t.stop === 'answered' ? '' : 'bad'),
-      fact('tokens', `${t.tokens.toLocaleString('en-US')}, ${t.trained.toLocaleString('en-US')} trained`),
+      fact('tokens', `${t.tokens.toLocaleString('en-US')}, ${t.sampled.toLocaleString('en-US')} ${t.plain ? 'of the model' : 'trained'}`),
       fact('time', figure(t.seconds, 's'))));
 }
 
