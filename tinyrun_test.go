@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -92,31 +93,16 @@ type demonstration struct {
 func teach(t *testing.T, m *engine.Model, demonstrations []demonstration, steps int, rate float64) {
 	t.Helper()
 	total := 0
-	var rows []model.TrainRow
 	for _, d := range demonstrations {
 		total += len(d.positions)
 	}
+	var rows []model.TrainRow
 	for _, d := range demonstrations {
-		n := len(d.positions)
-		row := model.TrainRow{IDs: d.ids, Positions: d.positions, RefLogProbs: make([]float32, n), Advantages: make([]float32, n), Weights: make([]float32, n)}
-		for k := range n {
-			row.Advantages[k], row.Weights[k] = 1, 1/float32(total)
-		}
-		rows = append(rows, row)
+		weights := slices.Repeat([]float32{1 / float32(total)}, len(d.positions))
+		rows = append(rows, model.TrainRow{IDs: d.ids, Positions: d.positions, Weights: weights})
 	}
 	for range steps {
-		var score []model.ScoreRow
-		for _, r := range rows {
-			score = append(score, model.ScoreRow{IDs: r.IDs, Positions: r.Positions})
-		}
-		scores, err := m.Score(score, 1)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for k := range rows {
-			rows[k].OldLogProbs = scores[k].LogProbs
-		}
-		if _, err := m.ForwardBackward(rows, model.LossOptions{ClipLow: 0.2, ClipHigh: 0.2, KLEstimator: "k1", Temperature: 1}); err != nil {
+		if _, err := m.ForwardBackward(rows, model.LossOptions{Kind: model.NegativeLogLikelihood, Temperature: 1}); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := m.Update(rate, model.OptimizerOptions{Beta1: 0.9, Beta2: 0.98, Eps: 1e-8, ClipNorm: 1}); err != nil {
