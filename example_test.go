@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// What `make run` starts: the example is made without a download, passes its check, and its model
+// What the check of a GPU trains: the example is made without a download, passes its check, and its model
 // learns to keep the format.
 func TestExampleLearnsToKeepTheFormat(t *testing.T) {
 	dir := t.TempDir()
@@ -18,7 +18,7 @@ func TestExampleLearnsToKeepTheFormat(t *testing.T) {
 		"run.dir=" + runDir, "run.steps=10", "model.path=" + filepath.Join(dir, "model"),
 		"data.train=" + filepath.Join(dir, "questions.jsonl"), "tools.search.corpus=" + filepath.Join(dir, "corpus.jsonl"),
 	}
-	const path = "configs/example.toml"
+	const path = "tools/example/run.toml"
 	if text, err := check(path, sets...); err != nil {
 		t.Fatalf("%v\n%s", err, text)
 	}

@@ -4,6 +4,11 @@
 GPU := $(BUILD)/gpu
 GPU_LIMIT := 64# MiB
 
+# A small random model, a corpus and questions, all made up; the model's weights are written last.
+EXAMPLE := $(BUILD)/example
+$(EXAMPLE)/model/model.safetensors: $(wildcard tools/example/*.go)
+	$(Q)go run ./tools/example $(EXAMPLE)
+
 $(GPU)/bin/mempo-train: bin/mempo-train
 	@mkdir -p $(@D)
 	$(Q)strip -o $@ $<
@@ -21,7 +26,7 @@ gpu-bundle: $(GPU)/bin/mempo-train $(GPU)/bin/engine.test $(EXAMPLE)/model/model
 	@mkdir -p $(GPU)/testdata $(GPU)/example
 	@cp -r testdata/golden $(GPU)/testdata/
 	@cp -r $(EXAMPLE)/. $(GPU)/example/
-	@cp configs/example.toml $(GPU)/example/run.toml
+	@cp tools/example/run.toml $(GPU)/example/run.toml
 	@cp tools/check_gpu.sh tools/check_gpu.py $(GPU)/
 	@git describe --always --dirty >$(GPU)/commit 2>/dev/null || echo unknown >$(GPU)/commit
 	@mib=$$(du -s --apparent-size --block-size=1M $(GPU) | cut -f 1); echo "$(GPU): $$mib MiB"; \

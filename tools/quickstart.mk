@@ -38,5 +38,5 @@ $(WORLD)/after/table.txt: configs/world/eval.toml $(WORLD)/before/results.json $
 .PHONY: run
 run: bin/mempo-train ## a small model learns to search and to remember, in minutes and without a download: runs/world
 	@$(MAKE) --no-print-directory --jobs=1 $(WORLD)/after/table.txt
-	@echo; cat $(WORLD)/after/table.txt
+	@echo; sed -n '/^compared with/,$$p' $(WORLD)/after/table.txt
 	@echo; echo "the report: $(WORLD)/mempo/report.html"
