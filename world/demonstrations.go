@@ -26,7 +26,8 @@ type flaws struct {
 
 // turn is what the model writes at a time, and the passage that its search brings.
 type turn struct {
-	memory []string // facts
+	known  []string // answers found before it
+	memory []string // those of them that it writes down
 	goal   string   // what the thought says
 	query  entity   // of a turn that searches
 	answer []string // of the last turn, one for each objective
@@ -38,36 +39,46 @@ type trajectory struct {
 	turns    []turn
 }
 
-// demonstrate answers a question within a number of turns. What is left out of a memory stays
-// lost to the memories behind it, but not to the thoughts: the whole conversation is there to be
-// read.
+// demonstrate answers a question within a number of turns, chain by chain. Known is what has been
+// found of what is asked for: a value on the way there stands in the latest passage for as long as
+// it is needed. What one memory leaves out may stand in the next, as the whole conversation is there
+// to be read.
 func demonstrate(q *question, f flaws, maxTurns int, random *rand.Rand) trajectory {
 	t := trajectory{question: q}
-	hops := q.hops()
-	var memory []string
-	remember := func() []string {
-		memory = forget(memory, f, random)
-		return slices.Clone(memory)
-	}
-	for next := 0; next < len(hops); {
-		h := hops[next]
-		step := turn{memory: remember(), goal: "find " + relations[h.relation].name + " of " + q.names[h.subject], query: h.subject}
-		spare := maxTurns - len(t.turns) - (len(hops) - next) - 1
-		if others := t.mentioned(h.subject); spare > 0 && len(others) > 0 && random.Float64() < f.wrongQuery {
-			step.query = pick(random, others)
-		} else {
-			next++
-			memory = append(memory, q.fact(h.subject, h.relation))
-		}
+	spare := maxTurns - q.shape().turns()
+	var known []string
+	write := func(step turn) {
+		step.known = slices.Clone(known)
+		step.memory = f.remembered(known, random)
 		t.turns = append(t.turns, step)
 	}
-	t.turns = append(t.turns, turn{memory: remember(), goal: "done", answer: q.answer(f, random)})
+	for k, chain := range q.chains {
+		for next := 0; next < len(chain); {
+			h := chain[next]
+			step := turn{goal: "find " + relations[h.relation].name + " of " + q.names[h.subject], query: h.subject}
+			others := t.mentioned(h.subject)
+			if spare > 0 && len(others) > 0 && random.Float64() < f.wrongQuery {
+				step.query = pick(random, others)
+				spare--
+			} else {
+				next++
+			}
+			write(step)
+		}
+		known = append(known, q.golden()[k])
+	}
+	write(turn{goal: "done", answer: q.answer(f, random)})
 	return t
 }
 
-// forget is what is left of a memory.
-func forget(memory []string, f flaws, random *rand.Rand) []string {
-	memory = slices.DeleteFunc(memory, func(string) bool { return random.Float64() < f.loseFacts })
+// remembered is what is written down of the known facts.
+func (f flaws) remembered(known []string, random *rand.Rand) []string {
+	var memory []string
+	for _, fact := range known {
+		if random.Float64() >= f.loseFacts {
+			memory = append(memory, fact)
+		}
+	}
 	if len(memory) > 0 && random.Float64() < f.dropFact {
 		at := random.IntN(len(memory))
 		memory = slices.Delete(memory, at, at+1)
@@ -105,13 +116,13 @@ func (q *question) answer(f flaws, random *rand.Rand) []string {
 	return answer
 }
 
-// memoryText is the memory of a turn with its tags. Facts stand behind a space, so that every word
-// is the token that it is elsewhere.
-func (t turn) memoryText() string {
-	if len(t.memory) == 0 {
+// memoryText is a memory with its tags. Facts stand behind a space, so that every word is the token
+// that it is elsewhere.
+func memoryText(facts []string) string {
+	if len(facts) == 0 {
 		return "<mem></mem>"
 	}
-	return "<mem> " + strings.Join(t.memory, "; ") + "</mem>"
+	return "<mem> " + strings.Join(facts, "; ") + "</mem>"
 }
 
 // actionText is the action of a turn with its tags. The answer begins without a space, as the
@@ -126,7 +137,7 @@ func (t *trajectory) actionText(k int) string {
 
 // text is all that the model writes in a turn.
 func (t *trajectory) text(k int) string {
-	return t.turns[k].memoryText() + "<think> " + t.turns[k].goal + "</think>" + t.actionText(k)
+	return memoryText(t.turns[k].memory) + "<think> " + t.turns[k].goal + "</think>" + t.actionText(k)
 }
 
 // result is what the search of a turn shows.

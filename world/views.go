@@ -55,9 +55,11 @@ func (v viewer) history(t *trajectory, at int) []Message {
 	return messages
 }
 
+// limited shows a turn behind a memory that holds all that was known: what to do is then to be told
+// from it, however careless the memory is that the turn writes.
 func (v viewer) limited(t *trajectory, at int) []Message {
 	return append(v.prompt(t),
-		Message{Role: "assistant", Weight: new(int), Content: t.turns[at-1].memoryText() + t.actionText(at-1)},
+		Message{Role: "assistant", Weight: new(int), Content: memoryText(t.turns[at-1].known) + t.actionText(at-1)},
 		Message{Role: "user", Content: t.result(at - 1)},
 		Message{Role: "assistant", Content: t.text(at)},
 	)
@@ -66,7 +68,7 @@ func (v viewer) limited(t *trajectory, at int) []Message {
 const openAnswer, closeAnswer = "<answer>", "</answer>"
 
 func (v viewer) answerBehindMemory(t *trajectory, at int) []Message {
-	return append(v.prompt(t), t.goldenAnswer(t.turns[at].memoryText()+openAnswer))
+	return append(v.prompt(t), t.goldenAnswer(memoryText(t.turns[at].memory)+openAnswer))
 }
 
 func (v viewer) answerBehindHistory(t *trajectory, at int) []Message {
