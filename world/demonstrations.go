@@ -26,7 +26,7 @@ type flaws struct {
 
 // turn is what the model writes at a time, and the passage that its search brings.
 type turn struct {
-	known  []string // answers found before it
+	known  []string // facts found before it
 	memory []string // those of them that it writes down
 	goal   string   // what the thought says
 	query  entity   // of a turn that searches
@@ -39,10 +39,8 @@ type trajectory struct {
 	turns    []turn
 }
 
-// demonstrate answers a question within a number of turns, chain by chain. Known is what has been
-// found of what is asked for: a value on the way there stands in the latest passage for as long as
-// it is needed. What one memory leaves out may stand in the next, as the whole conversation is there
-// to be read.
+// demonstrate answers a question within a number of turns, chain by chain. What one memory leaves
+// out may stand in the next, as the whole conversation is there to be read.
 func demonstrate(q *question, f flaws, maxTurns int, random *rand.Rand) trajectory {
 	t := trajectory{question: q}
 	spare := maxTurns - q.shape().turns()
@@ -52,20 +50,16 @@ func demonstrate(q *question, f flaws, maxTurns int, random *rand.Rand) trajecto
 		step.memory = f.remembered(known, random)
 		t.turns = append(t.turns, step)
 	}
-	for k, chain := range q.chains {
-		for next := 0; next < len(chain); {
-			h := chain[next]
-			step := turn{goal: "find " + relations[h.relation].name + " of " + q.names[h.subject], query: h.subject}
-			others := t.mentioned(h.subject)
-			if spare > 0 && len(others) > 0 && random.Float64() < f.wrongQuery {
-				step.query = pick(random, others)
-				spare--
-			} else {
-				next++
-			}
-			write(step)
+	for _, h := range q.hops() {
+		step := turn{goal: "find " + relations[h.relation].name + " of " + q.names[h.subject], query: h.subject}
+		for spare > 0 && len(t.mentioned(h.subject)) > 0 && random.Float64() < f.wrongQuery {
+			wrong := step
+			wrong.query = pick(random, t.mentioned(h.subject))
+			write(wrong)
+			spare--
 		}
-		known = append(known, q.golden()[k])
+		write(step)
+		known = append(known, q.fact(h.subject, h.relation))
 	}
 	write(turn{goal: "done", answer: q.answer(f, random)})
 	return t

@@ -55,6 +55,15 @@ func (q *question) golden() []string {
 	return answers
 }
 
+// hops are the steps in the order in which they are looked up.
+func (q *question) hops() []hop {
+	var all []hop
+	for _, chain := range q.chains {
+		all = append(all, chain...)
+	}
+	return all
+}
+
 // asker makes the questions of one side of a world.
 type asker struct {
 	*atlas
