@@ -38,9 +38,9 @@ type WorldQuestions struct {
 // the same names and other facts.
 type WorldDemonstrations struct {
 	Worlds       int     `toml:"worlds"`        // 24 (own)
-	Clean        int     `toml:"clean"`         // without flaw, first in the file. 6080 (own)
+	Clean        int     `toml:"clean"`         // without flaw, first in the file. 12160 (own)
 	Forgetful    int     `toml:"forgetful"`     // then those of which ForgetfulShare mostly lose their memory. 2240 (own)
-	Flawed       int     `toml:"flawed"`        // last, with the flaws below. 1280 (own)
+	Flawed       int     `toml:"flawed"`        // last, with the flaws below. 1920 (own)
 	Eval         int     `toml:"eval"`          // clean ones, for the evaluation loss. 256 (own)
 	LimitedShare float64 `toml:"limited_share"` // shown as one turn of the limited context. 0.3333 (own)
 	AnswerShare  float64 `toml:"answer_share"`  // shown in the two forms that the memory reward scores. 0.2 (own)
@@ -72,7 +72,7 @@ func DefaultWorld() *World {
 			Mix: map[string]float64{},
 		},
 		Demonstrations: WorldDemonstrations{
-			Worlds: 24, Clean: 6080, Forgetful: 2240, Flawed: 1280, Eval: 256, LimitedShare: 0.3333, AnswerShare: 0.2,
+			Worlds: 24, Clean: 12160, Forgetful: 2240, Flawed: 1920, Eval: 256, LimitedShare: 0.3333, AnswerShare: 0.2,
 			ForgetfulShare: 0.5, MemoryDrop: 0.65, WrongQuery: 0.12, WrongValue: 0.5,
 		},
 		Model: WorldModel{
