@@ -24,7 +24,7 @@ func (p *program) checkCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "check",
 		Usage:     "check a run and print what it will do; trains and writes nothing",
-		ArgsUsage: "RUN.toml, SFT.toml or EVAL.toml",
+		ArgsUsage: "RUN.toml, SFT.toml, EVAL.toml or WORLD.toml",
 		Args:      true,
 		Description: `Prints the resolved settings, the prompts, the data, the tools, an estimate of the memory and the state of
 the run folder. Problems are listed at the end; the exit code is that of training with the same file.`,
@@ -62,6 +62,8 @@ func runCheck(ctx context.Context, path string, sets []string, out io.Writer) er
 		return checkSFT(path, sets, out)
 	case config.KindEvaluation:
 		return checkEvaluation(ctx, path, sets, out)
+	case config.KindWorld:
+		return checkWorld(path, sets, out)
 	}
 	c, err := config.Load(path, sets)
 	if err != nil {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"io"
 
 	"github.com/urfave/cli/v2"
 
@@ -41,6 +42,20 @@ func (p *program) makeWorld(path string, sets []string) error {
 	}
 	fmt.Fprintln(p.out, w.World.Dir)
 	return nil
+}
+
+// checkWorld prints what the world command would make.
+func checkWorld(path string, sets []string, out io.Writer) error {
+	w, err := config.LoadWorld(path, sets)
+	if err != nil {
+		return fault.Usage(err)
+	}
+	f := &findings{out: out}
+	f.line("== settings ==")
+	f.problem(config.WriteWorld(out, w))
+	f.heading("files of " + w.World.Dir)
+	f.problem(world.Check(w.World.Dir, worldOptions(w), func(text string) { f.line("%s", text) }))
+	return f.verdict()
 }
 
 func worldOptions(w *config.World) world.Options {

@@ -3,6 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
+	"io"
 )
 
 // World is a made-up encyclopedia with its questions, demonstrations and small model.
@@ -96,6 +97,9 @@ func LoadWorld(path string, sets []string) (*World, error) {
 	}
 	return w, within(path, w.Validate())
 }
+
+// WriteWorld writes every key as TOML that LoadWorld reads back to the same settings.
+func WriteWorld(w io.Writer, world *World) error { return write(w, world, nil) }
 
 // DefaultMix is the mix of shapes of a world that states none: mostly two objectives, which is what
 // makes memory matter.

@@ -97,9 +97,9 @@ func (s *asker) ask(of shape, accept func(*question) bool) (*question, error) {
 	}
 	side := "training"
 	if s.heldOut {
-		side = "evaluation"
+		side = "held-out"
 	}
-	return nil, fmt.Errorf("no further question of shape %q was found in %d tries: the %s half of the world is too small for so many; fewer questions, a smaller weight of the shape or more entities help", of, tries, side)
+	return nil, fmt.Errorf("no further question of shape %q was found in %d tries, the %s side of the world is too small for so many; allowed are fewer questions, a smaller weight of the shape, or more entities", of, tries, side)
 }
 
 // fill draws the entities that chains of relations start from; nil if one would occur twice.

@@ -12,6 +12,8 @@ package world
 import (
 	"fmt"
 	"math/rand/v2"
+
+	"github.com/mempo-train/mempo-train/internal/fault"
 )
 
 // Options say what is made.
@@ -83,14 +85,14 @@ type plan struct {
 func (o Options) plan() (*plan, error) {
 	m, err := newMix(o.Questions.Mix, o.Questions.MaxTurns)
 	if err != nil {
-		return nil, err
+		return nil, fault.Usage(err)
 	}
 	count := [kinds]int{person: o.People, town: o.Towns, country: o.Countries, company: o.Companies, book: o.Books}
 	c := newCast(count, o.HeldOut)
 	for k := range kind(kinds) {
 		for _, heldOut := range []bool{false, true} {
 			if len(c.of(k, heldOut)) == 0 {
-				return nil, fmt.Errorf("held_out is %v, which leaves no %s of %d on one side of the split", o.HeldOut, kindNames[k], count[k])
+				return nil, fault.Usage(fmt.Errorf("world.held_out is %v, which puts all entities of the kind %s, %d of them, on one side of the split; each side needs one", o.HeldOut, kindNames[k], count[k]))
 			}
 		}
 	}
@@ -114,10 +116,10 @@ func (p *plan) atlas(number int) *atlas {
 // questions draws the questions about a world.
 func (p *plan) questions(a *atlas) (train, eval []*question, err error) {
 	if train, err = newAsker(a, false, stream("training questions", p.Seed)).askAll(p.mix, p.Questions.Train); err != nil {
-		return nil, nil, fmt.Errorf("questions.train: %w", err)
+		return nil, nil, fault.Usage(fmt.Errorf("questions.train: %w", err))
 	}
 	if eval, err = newAsker(a, true, stream("evaluation questions", p.Seed)).askAll(p.mix, p.Questions.Eval); err != nil {
-		return nil, nil, fmt.Errorf("questions.eval: %w", err)
+		return nil, nil, fault.Usage(fmt.Errorf("questions.eval: %w", err))
 	}
 	return train, eval, nil
 }
@@ -150,7 +152,7 @@ func (p *plan) draw(part part, askers []*asker, yield func([]Message) error) err
 	for _, of := range p.mix.list(part.count, random) {
 		q, err := pick(random, askers).ask(of, func(*question) bool { return true })
 		if err != nil {
-			return fmt.Errorf("demonstrations.%s: %w", part.name, err)
+			return fault.Usage(fmt.Errorf("demonstrations.%s: %w", part.name, err))
 		}
 		t := demonstrate(q, part.flaws(random), p.Questions.MaxTurns, random)
 		if err := yield(view.view(&t, random)); err != nil {

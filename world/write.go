@@ -31,10 +31,10 @@ const (
 func Write(dir string, o Options, line func(string)) error {
 	p, err := o.plan()
 	if err != nil {
-		return fault.Usage(err)
+		return err
 	}
 	if err := replaceable(dir); err != nil {
-		return fault.Usage(err)
+		return err
 	}
 	temporary := filepath.Clean(dir) + durable.TempSuffix
 	if err := os.RemoveAll(temporary); err != nil {
@@ -53,15 +53,15 @@ func replaceable(dir string) error {
 	case errors.Is(err, fs.ErrNotExist), err == nil && len(entries) == 0:
 		return nil
 	case err != nil:
-		return fmt.Errorf("world.dir %s cannot hold a world: %w", dir, durable.Bare(err))
+		return fault.Usage(fmt.Errorf("world.dir %s cannot hold a world: %w", dir, durable.Bare(err)))
 	}
 	if _, err := os.Stat(filepath.Join(dir, MarkFile)); err != nil {
-		return fmt.Errorf("world.dir %s is a folder without %s, so it holds other things than a world; name a new folder, or an empty one", dir, MarkFile)
+		return fault.Usage(fmt.Errorf("world.dir %s is a folder without %s, so it holds other things than a world; name a new folder, or an empty one", dir, MarkFile))
 	}
 	return nil
 }
 
-// moveIn puts a finished folder in the place of what is at dir.
+// moveIn puts a finished folder in the place of what is at dir, which comes back where that fails.
 func moveIn(temporary, dir string) error {
 	old := temporary + durable.TempSuffix
 	if err := os.RemoveAll(old); err != nil {
@@ -71,6 +71,7 @@ func moveIn(temporary, dir string) error {
 		return fmt.Errorf("cannot replace %s: %w", dir, durable.Bare(err))
 	}
 	if err := os.Rename(temporary, dir); err != nil {
+		_ = os.Rename(old, dir) // fails where there was nothing
 		return fmt.Errorf("cannot write %s: %w", dir, durable.Bare(err))
 	}
 	return errors.Join(durable.SyncDir(filepath.Dir(filepath.Clean(dir))), os.RemoveAll(old))
@@ -127,7 +128,7 @@ func (a *atlas) writeCorpus(write func(any) error) error {
 func (p *plan) writeQuestions(dir string, a *atlas, line func(string)) error {
 	train, eval, err := p.questions(a)
 	if err != nil {
-		return fault.Usage(err)
+		return err
 	}
 	for _, set := range []struct {
 		file, prefix string
