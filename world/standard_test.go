@@ -100,3 +100,12 @@ func (a asked) golden(t *testing.T) []string {
 	}
 	return answers
 }
+
+func readText(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
