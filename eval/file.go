@@ -72,6 +72,14 @@ func Read(path string) (*Results, error) {
 	if slices.Contains(results.Contexts, nil) || len(results.Contexts) == 0 {
 		return nil, fault.Usage(fmt.Errorf("%s holds the results of no context, at least one is needed", path))
 	}
+	if results.Settings == nil {
+		return nil, fault.Usage(fmt.Errorf("%s has no settings, the answers depend on them", path))
+	}
+	for _, result := range results.Contexts {
+		if result.Overall.N < 1 {
+			return nil, fault.Usage(fmt.Errorf("%s: overall.n in %s context is %d, allowed is 1 or more", path, result.Context, result.Overall.N))
+		}
+	}
 	return &results, nil
 }
 

@@ -80,6 +80,8 @@ func TestReadRefuses(t *testing.T) {
 		"other.json":   {`{"a": 1}`, "format_version is 0"},
 		"empty.json":   {`{"format_version": 1}`, "the results of no context"},
 		"null.json":    {`{"format_version": 1, "contexts": [null]}`, "the results of no context"},
+		"bare.json":    {`{"format_version": 1, "contexts": [{"context": "full", "overall": {"n": 1}}]}`, "has no settings"},
+		"figures.json": {`{"format_version": 1, "settings": {}, "contexts": [{"context": "full"}]}`, "overall.n in full context is 0, allowed is 1 or more"},
 	} {
 		path := filepath.Join(dir, name)
 		if test.text != "" {
