@@ -188,6 +188,7 @@ func TestSets(t *testing.T) {
 		{"rollout.group_size=2.5", "--set rollout.group_size=2.5: rollout.group_size is a number, want a whole number"},
 		{"rollout=3", "--set rollout=3: rollout is a whole number, want a table"},
 		{"rollout.group_size=3\nrun.seed=4", "--set rollout.group_size=3\nrun.seed=4: rollout.group_size is a string, want a whole number"},
+		{"eval.temperature=1e-40", "testdata/minimal.good.toml: eval.temperature is 1e-40, allowed: 0, or 1e-06 or more"},
 		{"rollout.temperature=0", "testdata/minimal.good.toml: rollout.temperature is 0, allowed: above 0"},
 	} {
 		if _, err := Load("testdata/minimal.good.toml", []string{test.set}); err == nil || err.Error() != test.want {

@@ -53,6 +53,9 @@ func above[T number](r *rules, key string, found, limit T) {
 	}
 }
 
+// leastTemperature above 0: logits are divided by it.
+const leastTemperature = 1e-6
+
 // divisor refuses numbers so near to 0 that dividing by them overflows.
 func divisor(r *rules, key string, found, least float64) {
 	if found > 0 && found < least {
@@ -175,7 +178,7 @@ func (c *Config) checkRollout(r *rules) {
 	o := c.Rollout
 	atLeast(r, "rollout.questions_per_step", o.QuestionsPerStep, 1)
 	atLeast(r, "rollout.group_size", o.GroupSize, 1)
-	divisor(r, "rollout.temperature", o.Temperature, 1e-6)
+	divisor(r, "rollout.temperature", o.Temperature, leastTemperature)
 	if o.TopP != 1 {
 		r.violated("rollout.top_p", o.TopP, "1, as training samples from the whole distribution (eval.top_p is free)")
 	}

@@ -100,6 +100,9 @@ func (c *Config) checkEval(r *rules) {
 	atLeast(r, "eval.questions", e.Questions, 0)
 	r.contexts("eval.context", e.Context)
 	atLeast(r, "eval.temperature", e.Temperature, 0)
+	if e.Temperature > 0 && e.Temperature < leastTemperature {
+		r.violated("eval.temperature", e.Temperature, fmt.Sprintf("0, or %v or more", leastTemperature))
+	}
 	if inside := e.TopP > 0 && e.TopP <= 1; !inside {
 		r.violated("eval.top_p", e.TopP, "above 0, up to 1")
 	}
