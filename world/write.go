@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 
 	"github.com/mempo-train/mempo-train/internal/durable"
@@ -46,7 +47,8 @@ func Write(dir string, o Options, line func(string)) error {
 	return moveIn(temporary, dir)
 }
 
-// replaceable refuses to put a world in the place of anything but another.
+// replaceable refuses to put a world in the place of anything but another, which holds nothing else,
+// such as a run.
 func replaceable(dir string) error {
 	entries, err := os.ReadDir(dir)
 	switch {
@@ -57,6 +59,12 @@ func replaceable(dir string) error {
 	}
 	if _, err := os.Stat(filepath.Join(dir, MarkFile)); err != nil {
 		return fault.Usage(fmt.Errorf("world.dir %s is a folder without %s, so it holds other things than a world; name a new folder, or an empty one", dir, MarkFile))
+	}
+	ours := []string{CorpusFile, TrainFile, EvalFile, DemonstrationsFile, EvalDemonstrationsFile, ModelFolder, MarkFile}
+	for _, entry := range entries {
+		if !slices.Contains(ours, entry.Name()) {
+			return fault.Usage(fmt.Errorf("world.dir %s holds %s beside a world, which would be lost; move that away, or name another folder", dir, entry.Name()))
+		}
 	}
 	return nil
 }

@@ -74,14 +74,14 @@ func TestWriteReplacesAWorldOnly(t *testing.T) {
 	silent := func(string) {}
 	t.Run("a world", func(t *testing.T) {
 		dir := made(t, o)
-		old := filepath.Join(dir, "old")
+		old := filepath.Join(dir, ModelFolder, "old")
 		if err := os.WriteFile(old, nil, 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if err := Write(dir, someOptions(2), silent); err != nil {
 			t.Fatal(err)
 		}
-		if got := files(t, dir); got["/old"] != "" || !sameFiles(got, files(t, made(t, someOptions(2)))) {
+		if got := files(t, dir); !sameFiles(got, files(t, made(t, someOptions(2)))) {
 			t.Error("the folder is not the new world's")
 		}
 		alone(t, dir)
@@ -114,6 +114,20 @@ func TestWriteReplacesAWorldOnly(t *testing.T) {
 		}
 		if got := files(t, dir); len(got) != 1 || got["/thesis.txt"] != "text" {
 			t.Errorf("the folder now holds %v", got)
+		}
+	})
+	t.Run("a world that holds more", func(t *testing.T) {
+		dir := made(t, o)
+		if err := os.Mkdir(filepath.Join(dir, "checkpoints"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for _, try := range []func(string, Options, func(string)) error{Write, Check} {
+			if err := try(dir, o, silent); fault.Code(err) != fault.CodeUsage || !strings.Contains(err.Error(), dir+" holds checkpoints beside a world") {
+				t.Errorf("error %v", err)
+			}
+		}
+		if _, err := os.Stat(filepath.Join(dir, "checkpoints")); err != nil {
+			t.Error(err)
 		}
 	})
 	t.Run("a file", func(t *testing.T) {
