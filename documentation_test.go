@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"regexp"
@@ -18,9 +17,9 @@ var documentedExample = regexp.MustCompile("(?s)```sh\necho '([^`]*?)' \\| bin/m
 
 // What the documentation says that a command prints is what it prints, numbers to three digits.
 func TestDocumentedExamples(t *testing.T) {
-	example := t.TempDir()
-	if output, err := exec.Command("go", "run", "./tools/example", example).CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, output)
+	world := filepath.Join(t.TempDir(), "world")
+	if _, stderr, code := runProgram("", "world", "configs/world/world.toml", "--set", "world.dir="+world); code != 0 {
+		t.Fatal(stderr)
 	}
 	seen := map[string]bool{}
 	for _, path := range []string{"README.md", "docs/method.md"} {
@@ -29,7 +28,7 @@ func TestDocumentedExamples(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, match := range documentedExample.FindAllStringSubmatch(string(text), -1) {
-			args := strings.Fields(strings.ReplaceAll(match[2], "build/example/model", filepath.Join(example, "model")))
+			args := strings.Fields(strings.ReplaceAll(match[2], "runs/world/data", world))
 			seen[args[0]] = true
 			got, want := mustRun(t, match[1]+"\n", args...), strings.Split(match[3], "\n")
 			if len(got) != len(want) {
