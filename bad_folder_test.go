@@ -278,3 +278,17 @@ func everyStepOnce(t *testing.T, runDir string, n int) {
 		}
 	}
 }
+
+func TestTheFolderOfAnEvaluationIsRefused(t *testing.T) {
+	dir := tinyFolder(t, "qwen2-tiny")
+	path, runDir := tinyConfig(t, dir)
+	start, startDir := tinySFT(t, dir)
+	for _, folder := range []string{runDir, startDir} {
+		if err := os.MkdirAll(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		write(t, filepath.Join(folder, "results.json"), "{}")
+	}
+	refused(t, runTrain(t.Context(), path, nil, nil), fault.CodeUsage, runDir, "the folder of an evaluation")
+	refused(t, runSFT(t.Context(), start, nil, nil), fault.CodeUsage, startDir, "the folder of an evaluation")
+}

@@ -81,8 +81,25 @@ type sftJob struct {
 	progress metrics.Progress
 }
 
+// ownModel refuses a run that would write its model over the one that it starts from.
+func (j *sftJob) ownModel() error {
+	target := filepath.Join(j.config.Run.Dir, "model")
+	before, err := os.Stat(j.config.Model.Path)
+	if err != nil {
+		return nil // reading the model tells more
+	}
+	if after, err := os.Stat(target); err == nil && os.SameFile(before, after) {
+		return fault.Usage(fmt.Errorf("model.path is %s, where the model of this run would be written over it; choose another run.dir than %s",
+			j.config.Model.Path, j.config.Run.Dir))
+	}
+	return nil
+}
+
 func (j *sftJob) loadData() (err error) {
 	data := j.config.Data
+	if err := j.ownModel(); err != nil {
+		return err
+	}
 	if j.school, err = loadSchool(j.config); err != nil {
 		return err
 	}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -166,8 +167,11 @@ func (j *job) announce() {
 }
 
 // newestCheckpoint finds the checkpoint of a run to go on from, "" for a run from the start, and
-// checks before anything is loaded that it belongs to this run.
+// checks before anything is loaded that it belongs to this run. The folder of an evaluation is refused.
 func newestCheckpoint(run config.Run, identity checkpoint.Identity) (string, error) {
+	if exists(filepath.Join(run.Dir, "results.json")) {
+		return "", fault.Usage(fmt.Errorf("run.dir %s is the folder of an evaluation (it has results.json); choose another one for the run", run.Dir))
+	}
 	path, err := checkpoint.Latest(run.Dir)
 	if err != nil || path == "" {
 		return "", err

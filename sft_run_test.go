@@ -201,6 +201,7 @@ func TestSupervisedStartsThatAreRefused(t *testing.T) {
 		{"data.train=" + filepath.Join(folder, "missing"), []string{"missing"}},
 		{"data.max_tokens=20", []string{"no demonstration is left", "6 of 6", "20 tokens (data.max_tokens)", "train.jsonl: line 1"}},
 		{"model.path=" + folder, []string{folder}},
+		{"model.path=" + filepath.Join(runDir, "model"), []string{"model.path is " + runDir, "written over it", "another run.dir"}},
 		{"sft.format=html", []string{"sft.format", "raw"}},
 	} {
 		refused(t, runSFT(t.Context(), path, []string{test.set}, nil), fault.CodeUsage, test.named...)
