@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/mempo-train/mempo-train/internal/durable"
 	"github.com/mempo-train/mempo-train/internal/fault"
 )
@@ -37,14 +39,73 @@ func Write(dir string, o Options, line func(string)) error {
 	if err := replaceable(dir); err != nil {
 		return err
 	}
-	temporary := filepath.Clean(dir) + durable.TempSuffix
-	if err := os.RemoveAll(temporary); err != nil {
-		return fmt.Errorf("cannot make room for %s: %w", dir, err)
+	place, err := resolved(dir)
+	if err != nil {
+		return err
 	}
-	if err := p.write(temporary, line); err != nil {
+	temporary := place + durable.TempSuffix
+	lock, err := begin(temporary, dir)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err = p.write(temporary, line); err == nil {
+		err = moveIn(temporary, place)
+	}
+	if err != nil {
 		return errors.Join(err, os.RemoveAll(temporary))
 	}
-	return moveIn(temporary, dir)
+	return nil
+}
+
+// resolved is where a folder lies, links followed: a name beside it is on the same disk.
+func resolved(dir string) (string, error) {
+	if target, err := filepath.EvalSymlinks(dir); err == nil {
+		dir = target
+	}
+	place, err := filepath.Abs(dir)
+	if err != nil {
+		return "", fault.Environment(fmt.Errorf("world.dir %s cannot be found: %w", dir, err))
+	}
+	return place, nil
+}
+
+// begin makes the folder that a world is written in, rid of what one that was broken off left there.
+// Its lock keeps off a second process, until it is closed.
+func begin(temporary, dir string) (*os.File, error) {
+	if err := os.MkdirAll(temporary, 0o755); err != nil {
+		return nil, fmt.Errorf("cannot write %s: %w", dir, durable.Bare(err))
+	}
+	lock, err := os.Open(temporary)
+	if err != nil {
+		return nil, fmt.Errorf("cannot write %s: %w", dir, durable.Bare(err))
+	}
+	if err := acquire(lock, temporary); err != nil {
+		return nil, errors.Join(fault.Usage(fmt.Errorf("world.dir %s is being written by another process: %w", dir, err)), lock.Close())
+	}
+	entries, err := os.ReadDir(temporary)
+	for _, entry := range entries {
+		err = errors.Join(err, os.RemoveAll(filepath.Join(temporary, entry.Name())))
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("cannot make room for %s: %w", dir, err), lock.Close())
+	}
+	return lock, nil
+}
+
+// acquire locks an open folder, which must not have been moved away since it was opened.
+func acquire(folder *os.File, path string) error {
+	if err := unix.Flock(int(folder.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+		return err
+	}
+	opened, err := folder.Stat()
+	if err != nil {
+		return err
+	}
+	if there, err := os.Stat(path); err != nil || !os.SameFile(opened, there) {
+		return errors.New("it has just ended")
+	}
+	return nil
 }
 
 // replaceable refuses to put a world in the place of anything but another, which holds nothing else,

@@ -1,6 +1,7 @@
 package world
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -98,6 +99,42 @@ func TestWriteReplacesAWorldOnly(t *testing.T) {
 		}
 		if err := Write(dir, o, silent); err != nil {
 			t.Error(err)
+		}
+		alone(t, dir)
+	})
+	t.Run("what another process is writing", func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "world")
+		other, err := begin(dir+durable.TempSuffix, dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer other.Close()
+		if err := Write(dir, o, silent); fault.Code(err) != fault.CodeUsage || !strings.Contains(err.Error(), dir+" is being written by another process") {
+			t.Errorf("error %v", err)
+		}
+	})
+	t.Run("a link to a folder", func(t *testing.T) {
+		dir := t.TempDir()
+		target, link := filepath.Join(dir, "disk", "world"), filepath.Join(dir, "link")
+		if err := errors.Join(os.MkdirAll(target, 0o700), os.Symlink(target, link)); err != nil {
+			t.Fatal(err)
+		}
+		if err := Write(link, o, silent); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(filepath.Join(target, MarkFile)); err != nil {
+			t.Error(err)
+		}
+		alone(t, target)
+	})
+	t.Run("the current folder, by a roundabout name", func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "world")
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		t.Chdir(dir)
+		if err := Write("no/..", o, silent); err != nil {
+			t.Fatal(err)
 		}
 		alone(t, dir)
 	})
