@@ -43,7 +43,7 @@ the run folder. Problems are listed at the end; the exit code is that of trainin
 func onlyFile(c *cli.Context) (string, error) {
 	switch c.Args().Len() {
 	case 0:
-		return "", fault.Usage(fmt.Errorf("%s needs the TOML file of a run", c.Command.Name))
+		return "", fault.Usage(fmt.Errorf("%s needs a TOML file: mempo-train %s %s", c.Command.Name, c.Command.Name, c.Command.ArgsUsage))
 	case 1:
 		return c.Args().First(), nil
 	}

@@ -118,7 +118,7 @@ func TestWorldCommandRefuses(t *testing.T) {
 			t.Errorf("%q: beside the settings lie %v, %v", test.sets, entries, err)
 		}
 	}
-	if _, stderr, code := runProgram("", "world"); code != 2 || !strings.Contains(stderr, "world needs the TOML file") {
+	if _, stderr, code := runProgram("", "world"); code != 2 || !strings.Contains(stderr, "world needs a TOML file") {
 		t.Errorf("without a file: exit code %d, %s", code, stderr)
 	}
 }
