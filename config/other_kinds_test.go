@@ -45,7 +45,8 @@ func TestMistakesInOtherKindsOfFile(t *testing.T) {
 		smallWorld:      func(path string, sets []string) error { _, err := LoadWorld(path, sets); return err },
 	}
 	for _, test := range []struct{ text, set, want string }{
-		{smallSFT, "sft.demonstrations_per_step=0", "sft.demonstrations_per_step is 0, allowed: 1 or more"},
+		{smallSFT, "sft.demonstrations_per_step=0", "sft.demonstrations_per_step is 0, allowed: 1 to 1000000"},
+		{smallSFT, "sft.demonstrations_per_step=1000000000", "sft.demonstrations_per_step is 1000000000, allowed: 1 to 1000000"},
 		{smallSFT, "sft.format=html", `sft.format is "html", allowed: "chat" or "raw"`},
 		{smallSFT, "sft.eval_every=5", "data.eval is not set, want files of demonstrations"},
 		{smallSFT, "optimizer.final_share=1.5", "optimizer.final_share is 1.5, allowed: 0 to 1"},

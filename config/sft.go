@@ -125,7 +125,7 @@ func (s *SFT) Validate() error {
 	r.files("data.train", s.Data.Train, "one or more files of demonstrations")
 	r.oneOf("data.over_length", s.Data.OverLength, "drop", "error")
 	atLeast(&r, "data.max_tokens", s.Data.MaxTokens, 0)
-	atLeast(&r, "sft.demonstrations_per_step", s.SFT.DemonstrationsPerStep, 1)
+	between(&r, "sft.demonstrations_per_step", s.SFT.DemonstrationsPerStep, 1, 1_000_000)
 	r.oneOf("sft.format", s.SFT.Format, "chat", "raw")
 	atLeast(&r, "sft.eval_every", s.SFT.EvalEvery, 0)
 	if s.SFT.EvalEvery > 0 {
