@@ -71,6 +71,7 @@ func TestMistakesInOtherKindsOfFile(t *testing.T) {
 		{smallWorld, "questions.mix=3", "questions.mix is a whole number, want a table"},
 		{smallWorld, "demonstrations.answer_share=0.9", "demonstrations.limited_share + answer_share is 1.2333, allowed: 1 at most"},
 		{smallWorld, "model.heads=3", "model.hidden is 128, allowed: an even multiple of model.heads = 3"},
+		{smallWorld, "model.hidden=128000", "model is 1.97e+11 parameters in its layers, allowed: 1e+09 at most"},
 		{smallWorld, "model.kv_heads=3", "model.kv_heads is 3, allowed: a divisor of model.heads = 4"},
 		{smallWorld, "world.dir=", "world.dir is not set"},
 	} {

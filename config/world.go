@@ -117,7 +117,11 @@ func (w *World) Validate() error {
 	return errors.Join(r.violations...)
 }
 
-const mostOfAKind = 1_000_000
+// Bounds of what is made in memory.
+const (
+	mostOfAKind    = 1_000_000
+	mostParameters = 1e9
+)
 
 func (s WorldSize) check(r *rules) {
 	r.given("world.dir", s.Dir, "the folder that the world is written to")
@@ -184,6 +188,9 @@ func (m WorldModel) check(r *rules) {
 		{"max_positions", m.MaxPositions},
 	} {
 		between(r, "model."+size.key, size.value, 1, mostOfAKind)
+	}
+	if layers := float64(m.Hidden) * (4*float64(m.Hidden) + 3*float64(m.Intermediate)) * float64(m.Layers); layers > mostParameters {
+		r.violated("model", fmt.Sprintf("%.3g parameters in its layers", layers), fmt.Sprintf("%.3g at most", mostParameters))
 	}
 	above(r, "model.rope_theta", m.RopeTheta, 0)
 	if m.Heads > 0 && (m.Hidden%m.Heads != 0 || m.Hidden/m.Heads%2 != 0) {

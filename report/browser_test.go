@@ -377,7 +377,7 @@ func TestBrowserShowsAnEvaluation(t *testing.T) {
 	must(t, os.WriteFile(filepath.Join(dir, "trajectories", "step_000000_limited.jsonl"), lines, 0o644))
 	must(t, os.Remove(path))
 	must(t, os.Remove(filepath.Join(dir, "metrics.jsonl")))
-	must(t, (&eval.Results{Contexts: []*eval.Result{{
+	must(t, (&eval.Results{Settings: map[string]any{"eval.samples": 2}, Contexts: []*eval.Result{{
 		Context: rollout.Limited, Overall: eval.Figures{N: 3, EM: 0.25, PassAtK: []rollout.Number{0.25, 0.5}},
 		Groups: []eval.Group{{By: eval.ByHops, Key: "2", Figures: eval.Figures{N: 3, EM: rollout.Number(math.NaN())}}},
 	}}}).Write(filepath.Join(dir, "results.json")))

@@ -171,7 +171,7 @@ func TestReportOfAnEvaluation(t *testing.T) {
 	must(t, os.Remove(filepath.Join(dir, "metrics.jsonl")))
 	must(t, os.Rename(filepath.Join(dir, "trajectories", "step_000001.jsonl"), filepath.Join(dir, "trajectories", "step_000000_limited.jsonl")))
 	results := &eval.Results{
-		Model: eval.Model{Path: "models/<b>"},
+		Model: eval.Model{Path: "models/<b>"}, Settings: map[string]any{"eval.samples": 2},
 		Contexts: []*eval.Result{{
 			Context: rollout.Limited, Overall: eval.Figures{N: 2, EM: 0.5, PassAtK: []rollout.Number{0.5, 0.75}},
 			Groups:  []eval.Group{{By: eval.ByHops, Key: "2", Figures: eval.Figures{N: 2, EM: 0.5}}},

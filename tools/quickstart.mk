@@ -26,7 +26,8 @@ $(WORLD)/before/results.json: configs/world/eval.toml $(WORLD)/sft/model/config.
 $(WORLD)/mempo/trained: configs/world/mempo.toml $(WORLD)/sft/model/config.json | bin/mempo-train
 	$(call begin,$(WORLD)/mempo,MemPO)
 	bin/mempo-train $<
-	@basename $$(ls -d $(@D)/checkpoints/step_?????? | tail -n 1) >$@
+	@last=$$(printf 'step_%06d' "$$(awk '$$1 == "steps" {print $$3; exit}' $(@D)/config.toml)"); test -e $(@D)/checkpoints/$$last/complete \
+		|| { echo "stopped before the last step; make run goes on"; exit 1; }; echo $$last >$@
 
 $(WORLD)/after/table.txt: configs/world/eval.toml $(WORLD)/before/results.json $(WORLD)/mempo/trained | bin/mempo-train
 	$(call begin,$(WORLD)/after,evaluation after MemPO)
