@@ -71,7 +71,7 @@ func configFile(vocabulary int, eos int32) map[string]any {
 // tensors draws the weights. Embeddings have deviation 1, so the final hidden state is about the
 // embedding of the last token, and a row of the head that holds an embedding's share answers to it.
 func (l *language) tensors(a model.Architecture, tok *tokenizer.Tokenizer) (map[string][]float32, error) {
-	random := rand.New(rand.NewPCG(3, 0))
+	random := rand.New(rand.NewPCG(5, 0))
 	tensors := map[string][]float32{}
 	for _, p := range a.Parameters() {
 		values := make([]float32, weights.Bytes(weights.F32, p.Shape)/4)
