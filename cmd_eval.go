@@ -175,12 +175,8 @@ func (e *evaluation) run(ctx context.Context) (err error) {
 		return deviceFault(err)
 	}
 	defer func() { err = firstError(err, policy.Close()) }()
-	for _, of := range e.contexts() {
-		result, err := e.inContext(ctx, policy, of)
-		if err != nil {
-			return evaluationFault(err)
-		}
-		results.Contexts = append(results.Contexts, result)
+	if results.Contexts, err = e.inContexts(ctx, policy, e.contexts()); err != nil {
+		return evaluationFault(err)
 	}
 	results.Finished = time.Now().UTC()
 	return e.conclude(results)
@@ -195,17 +191,28 @@ func evaluationFault(err error) error {
 	return err
 }
 
-// inContext evaluates in one context and writes its trajectories as they come.
-func (e *evaluation) inContext(ctx context.Context, policy *engine.Model, of rollout.Context) (*eval.Result, error) {
-	var result *eval.Result
+// inContexts evaluates in each of the contexts and writes their trajectories as they come. The files
+// take the place of those of an earlier evaluation together, when the last context is through: one
+// that is broken off leaves them as they were, beside the results that belong to them.
+func (e *evaluation) inContexts(ctx context.Context, policy *engine.Model, contexts []rollout.Context) (results []*eval.Result, err error) {
+	if len(contexts) == 0 {
+		return nil, nil
+	}
 	var failed error
-	err := e.folder.WriteEvaluation(string(of), func(write func(any) error) error {
-		result, failed = e.evaluate(ctx, policy, of, func(question dataset.Question, draw int, t *rollout.Trajectory, grade reward.TrajectoryGrade) error {
+	err = e.folder.WriteEvaluation(string(contexts[0]), func(write func(any) error) error {
+		var result *eval.Result
+		result, failed = e.evaluate(ctx, policy, contexts[0], func(question dataset.Question, draw int, t *rollout.Trajectory, grade reward.TrajectoryGrade) error {
 			return write(evaluationRecord(question, draw, t, grade, e.texts.tokenizer.Decode))
 		})
+		if failed != nil {
+			return failed
+		}
+		var rest []*eval.Result
+		rest, failed = e.inContexts(ctx, policy, contexts[1:])
+		results = append([]*eval.Result{result}, rest...)
 		return failed
 	})
-	return result, firstError(failed, err)
+	return results, firstError(failed, err)
 }
 
 // conclude writes results.json and prints the tables.

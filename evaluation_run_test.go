@@ -265,6 +265,38 @@ func TestEvaluationWithABrokenService(t *testing.T) {
 	}
 }
 
+func readFile(t *testing.T, path string) []byte {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+// One that fails in its second context leaves the trajectories of both as they were, beside the
+// results that belong to them.
+func TestAnEvaluationThatFailsLeavesTheOneBefore(t *testing.T) {
+	path, dir := tinyEvaluation(t, taughtFolder(t, "qwen2-tiny"))
+	well, asked := service(t, 1<<40, nil)
+	evaluate(t, path, "", searching(well, "run.dir="+dir, "eval.context=limited")...)
+	calls := asked.Load()
+	evaluate(t, path, "", searching(well, "run.dir="+dir)...)
+	files := []string{"results.json", "trajectories/step_000000_limited.jsonl", "trajectories/step_000000_full.jsonl"}
+	var before [][]byte
+	for _, name := range files {
+		before = append(before, readFile(t, filepath.Join(dir, name)))
+	}
+	breaks, _ := service(t, calls, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadRequest) })
+	err := runEval(context.Background(), path, searching(breaks, "run.dir="+dir), "", &bytes.Buffer{}, nil)
+	finds(t, err, fault.CodeEnvironment, "every trajectory of the evaluation failed")
+	for k, name := range files {
+		if !bytes.Equal(readFile(t, filepath.Join(dir, name)), before[k]) {
+			t.Errorf("%s has changed", name)
+		}
+	}
+}
+
 // A signal ends an evaluation at once and leaves the results of before.
 func TestSignalsEndAnEvaluation(t *testing.T) {
 	path, dir := tinyEvaluation(t, taughtFolder(t, "qwen2-tiny"))
