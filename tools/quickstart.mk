@@ -23,7 +23,8 @@ $(WORLD)/before/results.json: configs/world/eval.toml $(WORLD)/sft/model/config.
 	$(call begin,$(WORLD)/before,evaluation before MemPO)
 	bin/mempo-train eval $< --set run.dir=$(@D) --set model.path=$(WORLD)/sft/model
 
-$(WORLD)/mempo/trained: configs/world/mempo.toml $(WORLD)/sft/model/config.json | bin/mempo-train
+# One stage at a time, also where make may run several: the evaluation goes first.
+$(WORLD)/mempo/trained: configs/world/mempo.toml $(WORLD)/sft/model/config.json | bin/mempo-train $(WORLD)/before/results.json
 	$(call begin,$(WORLD)/mempo,MemPO)
 	bin/mempo-train $<
 	@last=$$(printf 'step_%06d' "$$(awk '$$1 == "steps" {print $$3; exit}' $(@D)/config.toml)"); test -e $(@D)/checkpoints/$$last/complete \
@@ -37,7 +38,6 @@ $(WORLD)/after/table.txt: configs/world/eval.toml $(WORLD)/before/results.json $
 	@mv $@.new $@
 
 .PHONY: run
-run: bin/mempo-train ## a small model learns to search and to remember, in minutes and without a download: runs/world
-	@$(MAKE) --no-print-directory --jobs=1 $(WORLD)/after/table.txt
+run: $(WORLD)/after/table.txt ## a small model learns to search and to remember, in minutes and without a download: runs/world
 	@echo; sed -n '/^compared with/,$$p' $(WORLD)/after/table.txt
 	@echo; echo "the report: $(WORLD)/mempo/report.html"
