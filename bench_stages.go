@@ -275,7 +275,7 @@ type liveRow struct {
 // rollout generates all trajectories together: each prompt once, copied for the members of its
 // group, then turn after turn, and behind each turn but the last a tool result.
 func (b *bench) rollout(ctx context.Context, turns, turnTokens int) (timings []timing, err error) {
-	session, err := b.actor.NewSession(nil)
+	session, err := b.actor.NewSession(model.SessionOptions{})
 	if err != nil {
 		return nil, err
 	}
@@ -335,7 +335,7 @@ func (b *bench) openRows(session model.Session, prefill *timing) ([]*liveRow, er
 		row := prompts[question].row // the last member's own
 		if t.Member < b.shape.GroupSize-1 {
 			var err error
-			if row, err = session.Fork(row); err != nil {
+			if row, err = session.Fork(row, len(t.PromptIDs)-1); err != nil {
 				return nil, err
 			}
 		}

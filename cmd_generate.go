@@ -91,7 +91,7 @@ func (p *program) generateWith(m *runningModel, options decodeOptions) error {
 	} else if len(options.Stops) > 0 {
 		return fault.Usage(m.noTokenizer("--stop"))
 	}
-	session, err := m.NewSession(valid)
+	session, err := m.NewSession(model.SessionOptions{Valid: valid})
 	if err != nil {
 		return computing(err)
 	}

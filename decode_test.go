@@ -38,7 +38,7 @@ func (s *scripted) Open() (int, error) {
 	return s.next, nil
 }
 
-func (s *scripted) Fork(int) (int, error) { return 0, errors.New("not used") }
+func (s *scripted) Fork(int, int) (int, error) { return 0, errors.New("not used") }
 
 func (s *scripted) Step(inputs []model.RowInput) ([]model.Sampled, error) {
 	if s.fail != nil {
@@ -66,6 +66,10 @@ func (s *scripted) Step(inputs []model.RowInput) ([]model.Sampled, error) {
 	s.batches = append(s.batches, batch)
 	return sampled, nil
 }
+
+func (s *scripted) Score([]model.Piece) ([]model.RowScores, error) { return nil, errors.New("not used") }
+
+func (s *scripted) Usage() model.CacheUsage { return model.CacheUsage{} }
 
 func (s *scripted) Release(row int) error {
 	if s.rows[row] == nil {

@@ -323,7 +323,7 @@ func TestModelOfASupervisedStartWritesWhatItLearned(t *testing.T) {
 // greedy continues a prompt by n tokens.
 func greedy(t *testing.T, m *engine.Model, prompt []int32, n int) (ids []int32) {
 	t.Helper()
-	session, err := m.NewSession(nil)
+	session, err := m.NewSession(model.SessionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

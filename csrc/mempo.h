@@ -101,16 +101,33 @@ typedef struct {
   int32_t redraws;
 } mempo_sampled;
 
-/* `valid` has one byte per id, 0 = never sample; NULL allows all. */
-MEMPO_API int mempo_session_new(mempo_model *model, const uint8_t *valid, int64_t valid_count, mempo_session **out,
-                                mempo_error *error);
+/* `valid` has one byte per id, 0 = never sample; NULL allows all. `cache_tokens` bounds the keys and values that
+ * are held, 0 = no bound: a call that needs more is MEMPO_OUT_OF_MEMORY. */
+MEMPO_API int mempo_session_new(mempo_model *model, const uint8_t *valid, int64_t valid_count, int64_t cache_tokens,
+                                mempo_session **out, mempo_error *error);
 MEMPO_API void mempo_session_free(mempo_session *session);
 MEMPO_API int mempo_session_open(mempo_session *session, int64_t *row, mempo_error *error);
-MEMPO_API int mempo_session_fork(mempo_session *session, int64_t row, int64_t *copied, mempo_error *error);
+/* A new row that begins with the first `length` tokens of another and shares their pages. */
+MEMPO_API int mempo_session_fork(mempo_session *session, int64_t row, int64_t length, int64_t *forked,
+                                 mempo_error *error);
 MEMPO_API int mempo_session_release(mempo_session *session, int64_t row, mempo_error *error);
 /* Appends each input's tokens to its row and samples: one forward pass. */
 MEMPO_API int mempo_session_step(mempo_session *session, int64_t count, const mempo_row_input *inputs,
                                  const int64_t *offsets, const int32_t *ids, mempo_sampled *out, mempo_error *error);
+/* A stretch of tokens behind the first `length` tokens of a row. */
+typedef struct {
+  int64_t row, length;
+  int keep; /* append the tokens to the row, whose whole length `length` is then */
+  double temperature;
+} mempo_piece;
+
+/* log p and entropy of the tokens at `positions`, as in mempo_score, for stretches that go on from rows: one
+ * forward pass. */
+MEMPO_API int mempo_session_score(mempo_session *session, int64_t count, const mempo_piece *pieces,
+                                  const int64_t *offsets, const int32_t *ids, int64_t position_count,
+                                  const int64_t *positions, float *log_probs, float *entropies, mempo_error *error);
+/* Tokens of a page, pages in use, and their bound (0 = none). */
+MEMPO_API void mempo_session_usage(const mempo_session *session, int64_t *page_tokens, int64_t *pages, int64_t *limit);
 /* The distribution a draw is made from: `vocab` probabilities for given logits. */
 MEMPO_API int mempo_filtered_distribution(const float *logits, int64_t vocab, double temperature, int64_t top_k,
                                           double top_p, float *out, mempo_error *error);

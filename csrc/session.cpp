@@ -33,13 +33,14 @@ class Session {
     return next_++;
   }
 
-  int64_t fork(int64_t row) {
+  int64_t fork(int64_t row, int64_t length) {
     const CacheRow& source = find(row);
     CacheRow copy;
-    if (source.length > 0) {
-      reserve(copy, source.length);
-      copy.cache.narrow(3, 0, source.length).copy_(source.cache.narrow(3, 0, source.length));
-      copy.length = source.length;
+    require(length >= 0 && length <= source.length, "the row is shorter");
+    if (length > 0) {
+      reserve(copy, length);
+      copy.cache.narrow(3, 0, length).copy_(source.cache.narrow(3, 0, length));
+      copy.length = length;
     }
     rows_[next_] = std::move(copy);
     return next_++;
@@ -177,8 +178,8 @@ using mempo::guarded;
 using mempo::present;
 using mempo::require;
 
-int mempo_session_new(mempo_model* model, const uint8_t* valid, int64_t valid_count, mempo_session** out,
-                      mempo_error* error) {
+int mempo_session_new(mempo_model* model, const uint8_t* valid, int64_t valid_count, int64_t,
+                      mempo_session** out, mempo_error* error) {
   return guarded(error, [&] {
     std::vector<uint8_t> ids;
     if (valid != nullptr) {
@@ -196,10 +197,10 @@ int mempo_session_open(mempo_session* session, int64_t* row, mempo_error* error)
   return guarded(error, [&] { *row = present(session)->open(); });
 }
 
-int mempo_session_fork(mempo_session* session, int64_t row, int64_t* copied, mempo_error* error) {
+int mempo_session_fork(mempo_session* session, int64_t row, int64_t length, int64_t* copied, mempo_error* error) {
   return guarded(error, [&] {
     at::NoGradGuard no_grad;
-    *copied = present(session)->fork(row);
+    *copied = present(session)->fork(row, length);
   });
 }
 
@@ -210,4 +211,14 @@ int mempo_session_release(mempo_session* session, int64_t row, mempo_error* erro
 int mempo_session_step(mempo_session* session, int64_t count, const mempo_row_input* inputs, const int64_t* offsets,
                        const int32_t* ids, mempo_sampled* out, mempo_error* error) {
   return guarded(error, [&] { present(session)->step(count, inputs, offsets, ids, out); });
+}
+
+int mempo_session_score(mempo_session*, int64_t, const mempo_piece*, const int64_t*, const int32_t*, int64_t,
+                        const int64_t*, float*, float*, mempo_error* error) {
+  return guarded(error, [&] { throw std::runtime_error("this build cannot score in a session"); });
+}
+
+void mempo_session_usage(const mempo_session*, int64_t* page_tokens, int64_t* pages, int64_t* limit) {
+  *page_tokens = 1;
+  *pages = *limit = 0;
 }

@@ -80,7 +80,7 @@ func BenchmarkUpdate(b *testing.B) {
 
 func BenchmarkDecode(b *testing.B) {
 	m := benchModel(b, Options{})
-	s, err := m.NewSession(nil)
+	s, err := m.NewSession(model.SessionOptions{})
 	if err != nil {
 		b.Fatal(err)
 	}

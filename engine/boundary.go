@@ -185,16 +185,16 @@ func modelUpdateCount(m modelHandle) int64 { return int64(C.mempo_model_update_c
 
 func modelSetUpdateCount(m modelHandle, n int64) { C.mempo_model_set_update_count(m, C.int64_t(n)) }
 
-func sessionNew(m modelHandle, valid []bool) (sessionHandle, error) {
+func sessionNew(m modelHandle, o model.SessionOptions) (sessionHandle, error) {
 	var e C.mempo_error
 	var handle sessionHandle
-	bytes := make([]uint8, len(valid))
-	for id, ok := range valid {
+	bytes := make([]uint8, len(o.Valid))
+	for id, ok := range o.Valid {
 		if ok {
 			bytes[id] = 1
 		}
 	}
-	err := check(C.mempo_session_new(m, (*C.uint8_t)(first(bytes)), C.int64_t(len(bytes)), &handle, &e), &e)
+	err := check(C.mempo_session_new(m, (*C.uint8_t)(first(bytes)), C.int64_t(len(bytes)), C.int64_t(o.CacheTokens), &handle, &e), &e)
 	return handle, err
 }
 
@@ -207,11 +207,11 @@ func sessionOpen(s sessionHandle) (int, error) {
 	return int(row), err
 }
 
-func sessionFork(s sessionHandle, row int) (int, error) {
+func sessionFork(s sessionHandle, row, length int) (int, error) {
 	var e C.mempo_error
-	var copied C.int64_t
-	err := check(C.mempo_session_fork(s, C.int64_t(row), &copied, &e), &e)
-	return int(copied), err
+	var forked C.int64_t
+	err := check(C.mempo_session_fork(s, C.int64_t(row), C.int64_t(length), &forked, &e), &e)
+	return int(forked), err
 }
 
 func sessionRelease(s sessionHandle, row int) error {
@@ -241,6 +241,26 @@ func sessionStep(s sessionHandle, inputs []model.RowInput) ([]model.Sampled, err
 		sampled[k] = model.Sampled{ID: int32(o.id), LogProb: float32(o.log_prob), Redraws: int(o.redraws)}
 	}
 	return sampled, nil
+}
+
+func sessionScore(s sessionHandle, pieces []model.Piece) (logProbs, entropies []float32, err error) {
+	var packed packedRows
+	stretches := make([]C.mempo_piece, len(pieces))
+	for k, p := range pieces {
+		packed.add(p.IDs, p.Positions)
+		stretches[k] = C.mempo_piece{row: C.int64_t(p.Row), length: C.int64_t(p.Length), keep: cBool(p.Keep), temperature: C.double(p.Temperature)}
+	}
+	logProbs, entropies = make([]float32, len(packed.positions)), make([]float32, len(packed.positions))
+	var e C.mempo_error
+	code := C.mempo_session_score(s, C.int64_t(len(stretches)), first(stretches), (*C.int64_t)(first(packed.allOffsets())),
+		(*C.int32_t)(first(packed.ids)), C.int64_t(len(packed.positions)), (*C.int64_t)(first(packed.positions)), cFloats(logProbs), cFloats(entropies), &e)
+	return logProbs, entropies, check(code, &e)
+}
+
+func sessionUsage(s sessionHandle) model.CacheUsage {
+	var tokens, pages, limit C.int64_t
+	C.mempo_session_usage(s, &tokens, &pages, &limit)
+	return model.CacheUsage{PageTokens: int(tokens), Pages: int(pages), Limit: int(limit)}
 }
 
 func filteredDistribution(logits []float32, s model.Sampling) ([]float32, error) {

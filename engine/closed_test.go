@@ -10,7 +10,7 @@ import (
 // What is closed answers with errors, and may be closed again.
 func TestUseAfterClose(t *testing.T) {
 	m := load(t, "qwen2-tiny", Options{Trainable: true})
-	s, err := m.NewSession(nil)
+	s, err := m.NewSession(model.SessionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,10 +30,10 @@ func TestUseAfterClose(t *testing.T) {
 	}
 	for name, use := range map[string]func() error{
 		"Open":       func() error { _, err := s.Open(); return err },
-		"Fork":       func() error { _, err := s.Fork(0); return err },
+		"Fork":       func() error { _, err := s.Fork(0, 0); return err },
 		"Release":    func() error { return s.Release(0) },
 		"Step":       func() error { _, err := s.Step([]model.RowInput{{IDs: []int32{1}}}); return err },
-		"NewSession": func() error { _, err := m.NewSession(nil); return err },
+		"NewSession": func() error { _, err := m.NewSession(model.SessionOptions{}); return err },
 		"Score": func() error {
 			_, err := m.Score([]model.ScoreRow{{IDs: row.IDs, Positions: row.Positions}}, 1)
 			return err

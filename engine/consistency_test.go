@@ -44,7 +44,7 @@ func TestDecodePrefillAndTrainingForwardAgree(t *testing.T) {
 // take in several tokens, one is forked, one joins late.
 func generateRagged(t *testing.T, m *Model, r *rand.Rand) (logProbs [][]float32, rows []model.ScoreRow) {
 	t.Helper()
-	s, err := m.NewSession(nil)
+	s, err := m.NewSession(model.SessionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -84,7 +84,7 @@ func generateRagged(t *testing.T, m *Model, r *rand.Rand) (logProbs [][]float32,
 			pending[k] = []int32{out[n].ID}
 		}
 		if round == 10 {
-			forked, err := s.Fork(handles[1])
+			forked, err := s.Fork(handles[1], len(rows[1].IDs))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -153,7 +153,7 @@ func TestRatioIsOneInTheSameSplit(t *testing.T) {
 
 func TestSamplingFollowsTheDistribution(t *testing.T) {
 	m := load(t, "qwen2-tiny", Options{})
-	s, err := m.NewSession(nil)
+	s, err := m.NewSession(model.SessionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -169,7 +169,7 @@ func TestSamplingFollowsTheDistribution(t *testing.T) {
 	const draws = 4000
 	counts := map[int32]float64{}
 	for seed := range uint64(draws) {
-		row, err := s.Fork(root)
+		row, err := s.Fork(root, 2)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -202,7 +202,7 @@ func TestInvalidIDsAreRedrawnAndCounted(t *testing.T) {
 	for id := 100; id < 300; id++ {
 		valid[id] = true
 	}
-	s, err := m.NewSession(valid)
+	s, err := m.NewSession(model.SessionOptions{Valid: valid})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestWrongCallsAreErrors(t *testing.T) {
 	if _, err := m.ForwardBackward([]model.TrainRow{{IDs: []int32{1, 2}, Positions: []int32{1}, OldLogProbs: []float32{0}, RefLogProbs: []float32{0}, Advantages: []float32{0}, Weights: []float32{0}}}, ppo); err == nil {
 		t.Error("a model that is not trainable took a gradient")
 	}
-	s, err := m.NewSession(nil)
+	s, err := m.NewSession(model.SessionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -172,7 +172,7 @@ func TestShardedFilesGiveTheSameModel(t *testing.T) {
 // generate samples n tokens one by one after a prompt.
 func generate(t *testing.T, m *Model, prompt []int32, n int, sampling model.Sampling, seed uint64) (ids []int32, logProbs []float32) {
 	t.Helper()
-	s, err := m.NewSession(nil)
+	s, err := m.NewSession(model.SessionOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -148,11 +148,14 @@ func (m *Model) Score(rows []model.ScoreRow, temperature float64) ([]model.RowSc
 		return nil, err
 	}
 	for k, row := range rows {
-		n := len(row.Positions)
-		scores[k] = model.RowScores{LogProbs: logProbs[:n:n], Entropy: entropies[:n:n]}
-		logProbs, entropies = logProbs[n:], entropies[n:]
+		scores[k], logProbs, entropies = cutScores(len(row.Positions), logProbs, entropies)
 	}
 	return scores, nil
+}
+
+// cutScores takes the scores of n tokens from the front of columns.
+func cutScores(n int, logProbs, entropies []float32) (scores model.RowScores, restOfLogProbs, restOfEntropies []float32) {
+	return model.RowScores{LogProbs: logProbs[:n:n], Entropy: entropies[:n:n]}, logProbs[n:], entropies[n:]
 }
 
 // ForwardBackward implements model.Learner.

@@ -9,10 +9,10 @@ type session struct {
 }
 
 // NewSession implements model.Policy.
-func (m *Model) NewSession(valid []bool) (model.Session, error) {
+func (m *Model) NewSession(options model.SessionOptions) (model.Session, error) {
 	s := &session{runtime: m.Runtime}
 	err := m.do(func() (err error) {
-		s.handle, err = sessionNew(m.handle, valid)
+		s.handle, err = sessionNew(m.handle, options)
 		return err
 	})
 	if err != nil {
@@ -29,12 +29,12 @@ func (s *session) Open() (row int, err error) {
 	return row, err
 }
 
-func (s *session) Fork(row int) (copied int, err error) {
+func (s *session) Fork(row, length int) (forked int, err error) {
 	err = s.runtime.do(func() (err error) {
-		copied, err = sessionFork(s.handle, row)
+		forked, err = sessionFork(s.handle, row, length)
 		return err
 	})
-	return copied, err
+	return forked, err
 }
 
 func (s *session) Step(inputs []model.RowInput) (sampled []model.Sampled, err error) {
@@ -43,6 +43,30 @@ func (s *session) Step(inputs []model.RowInput) (sampled []model.Sampled, err er
 		return err
 	})
 	return sampled, err
+}
+
+func (s *session) Score(pieces []model.Piece) ([]model.RowScores, error) {
+	if len(pieces) == 0 {
+		return nil, nil
+	}
+	var logProbs, entropies []float32
+	err := s.runtime.do(func() (err error) {
+		logProbs, entropies, err = sessionScore(s.handle, pieces)
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	scores := make([]model.RowScores, len(pieces))
+	for k, p := range pieces {
+		scores[k], logProbs, entropies = cutScores(len(p.Positions), logProbs, entropies)
+	}
+	return scores, nil
+}
+
+func (s *session) Usage() (usage model.CacheUsage) {
+	_ = s.runtime.do(func() error { usage = sessionUsage(s.handle); return nil })
+	return usage
 }
 
 func (s *session) Release(row int) error {

@@ -2,6 +2,7 @@ package eval
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -72,15 +73,22 @@ type fakeRow struct {
 	left string // to be written in the turn under way
 }
 
-func (w *writer) NewSession([]bool) (model.Session, error) {
+func (w *writer) NewSession(model.SessionOptions) (model.Session, error) {
 	w.rows = map[int]*fakeRow{}
 	return w, nil
 }
 
 func (w *writer) Open() (int, error) { return w.add(&fakeRow{}), nil }
-func (w *writer) Fork(source int) (int, error) {
-	return w.add(&fakeRow{text: w.rows[source].text}), nil
+func (w *writer) Fork(source, length int) (int, error) {
+	return w.add(&fakeRow{text: w.rows[source].text[:length]}), nil
 }
+
+func (w *writer) Score([]model.Piece) ([]model.RowScores, error) {
+	return nil, errors.New("nothing is scored")
+}
+
+func (w *writer) Usage() model.CacheUsage { return model.CacheUsage{PageTokens: 1} }
+
 func (w *writer) Close() error { return nil }
 
 func (w *writer) add(r *fakeRow) int {

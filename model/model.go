@@ -20,25 +20,61 @@ type Sampling struct {
 
 // Policy generates tokens.
 type Policy interface {
-	// NewSession opens an empty set of rows. An id for which valid is false is never sampled: it
-	// is redrawn, and counted in Sampled.Redraws. nil allows every id.
-	NewSession(valid []bool) (Session, error)
+	// NewSession opens an empty set of rows.
+	NewSession(options SessionOptions) (Session, error)
 }
 
-// Session holds the key/value caches of the sequences ("rows") that are being generated.
+// SessionOptions bound what a session does.
+type SessionOptions struct {
+	// Valid tells which ids may be sampled; another is redrawn, and counted in Sampled.Redraws. nil
+	// allows every id.
+	Valid []bool
+	// CacheTokens bounds the tokens whose keys and values the session holds at a time, shared ones
+	// counted once; it is rounded up to whole pages. 0 is no bound.
+	CacheTokens int
+}
+
+// Session holds the key/value caches of sequences ("rows"), in pages of a fixed number of tokens.
+// Rows that begin alike may share pages.
 type Session interface {
 	// Open adds an empty row.
 	Open() (row int, err error)
-	// Fork adds a row that starts with a copy of another row's cache.
-	Fork(row int) (copied int, err error)
+	// Fork adds a row that begins with the first length tokens of another row. Whole pages are
+	// shared; of a page that is shared in part the new row gets a copy.
+	Fork(row, length int) (forked int, err error)
 	// Step appends each input's tokens to its row in one forward pass over the packed tokens of
 	// all inputs, and samples one token for each input that asks for it; results are in the order
 	// of the inputs. A row may occur once. The sampled token is not appended.
 	Step(inputs []RowInput) ([]Sampled, error)
-	// Release frees a row.
+	// Score runs stretches of tokens, each behind a beginning of a row, in one forward pass and
+	// tells how likely their tokens are; results are in the order of the pieces.
+	Score(pieces []Piece) ([]RowScores, error)
+	// Release frees a row; pages that no other row shares become free.
 	Release(row int) error
+	// Usage tells how many pages are in use.
+	Usage() CacheUsage
 	// Close frees the session and all its rows.
 	Close() error
+}
+
+// CacheUsage is the state of a session's pages. A row of n tokens that shares s of them with the
+// row it was forked from has ceil(n / PageTokens) − floor(s / PageTokens) pages of its own.
+// A call that would need more than Limit pages is ErrOutOfMemory and changes nothing.
+type CacheUsage struct {
+	PageTokens int // tokens of a page
+	Pages      int // in use
+	Limit      int // 0 is no bound
+}
+
+// Piece is a stretch of tokens behind the first Length tokens of a row. Several pieces of a call
+// may stand behind the same row, as long as none of them is kept in it.
+type Piece struct {
+	Row         int
+	Length      int     // of the row's beginning; with Keep its whole length
+	IDs         []int32 // at least one token
+	Positions   []int32 // in IDs, ascending, each ≥ 1: token IDs[p] is scored given all before it
+	Temperature float64 // divides the logits; above 0
+	Keep        bool    // append the tokens to the row
 }
 
 // RowInput is one row's share of a Step.
@@ -63,7 +99,7 @@ type ScoreRow struct {
 	Positions []int32 // ascending, each ≥ 1: token IDs[p] is scored given IDs[:p]
 }
 
-// RowScores are aligned with ScoreRow.Positions.
+// RowScores are aligned with the Positions of a ScoreRow or a Piece.
 type RowScores struct {
 	LogProbs []float32 // log p(IDs[p] | IDs[:p])
 	Entropy  []float32 // nats, of the distribution that token p was scored under

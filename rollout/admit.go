@@ -61,7 +61,7 @@ func (r *runner) admitGroup(g *groupRun) (bool, error) {
 			if r.maxRows > 0 && r.rows >= r.maxRows {
 				return false, nil
 			}
-			row, err := r.session.Fork(g.row)
+			row, err := r.session.Fork(g.row, len(m.t.PromptIDs)-1)
 			if err != nil {
 				return r.withoutRow(g, err)
 			}

@@ -265,8 +265,8 @@ func newFakePolicy(t *testing.T, o Options, drawn []Drawn, script func(SeedKey) 
 	return p
 }
 
-func (p *fakePolicy) NewSession(valid []bool) (model.Session, error) {
-	if len(valid) == 0 {
+func (p *fakePolicy) NewSession(options model.SessionOptions) (model.Session, error) {
+	if len(options.Valid) == 0 {
 		return nil, errors.New("no vocabulary")
 	}
 	return p, nil
@@ -274,9 +274,9 @@ func (p *fakePolicy) NewSession(valid []bool) (model.Session, error) {
 
 func (p *fakePolicy) Open() (int, error) { return p.add(&fakeRow{latest: -1}) }
 
-func (p *fakePolicy) Fork(row int) (int, error) {
-	source := p.rows[row]
-	return p.add(&fakeRow{ids: slices.Clone(source.ids), fresh: slices.Clone(source.fresh), latest: -1})
+func (p *fakePolicy) Fork(row, length int) (int, error) {
+	ids := slices.Clone(p.rows[row].ids[:length])
+	return p.add(&fakeRow{ids: ids, fresh: slices.Clone(ids), latest: -1})
 }
 
 func (p *fakePolicy) add(row *fakeRow) (int, error) {
@@ -365,6 +365,12 @@ func (p *fakePolicy) Release(row int) error {
 	delete(p.rows, row)
 	return nil
 }
+
+func (p *fakePolicy) Score([]model.Piece) ([]model.RowScores, error) {
+	return nil, errors.New("nothing is scored")
+}
+
+func (p *fakePolicy) Usage() model.CacheUsage { return model.CacheUsage{PageTokens: 1} }
 
 func (p *fakePolicy) Close() error {
 	p.closed = true

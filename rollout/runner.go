@@ -77,7 +77,7 @@ func Run(ctx context.Context, policy model.Policy, questions []Drawn, options Op
 	if err := r.prepare(questions); err != nil {
 		return nil, Stats{}, err
 	}
-	r.session, err = policy.NewSession(options.Vocabulary.Valid())
+	r.session, err = policy.NewSession(model.SessionOptions{Valid: options.Vocabulary.Valid()})
 	if err != nil {
 		return nil, Stats{}, fmt.Errorf("no session for rollouts: %w", err)
 	}

@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -42,8 +43,8 @@ func (w *fakeWriter) expect(o Options, questions []string, steps, draws int) {
 	}
 }
 
-func (w *fakeWriter) NewSession(valid []bool) (model.Session, error) {
-	if len(valid) != endID+1 {
+func (w *fakeWriter) NewSession(options model.SessionOptions) (model.Session, error) {
+	if valid := options.Valid; len(valid) != endID+1 {
 		return nil, fmt.Errorf("a vocabulary of %d ids", len(valid))
 	}
 	w.mutex.Lock()
@@ -66,8 +67,8 @@ type fakeRow struct {
 
 func (s *fakeSession) Open() (int, error) { return s.add(&fakeRow{}), nil }
 
-func (s *fakeSession) Fork(row int) (int, error) {
-	return s.add(&fakeRow{ids: slices.Clone(s.rows[row].ids)}), nil
+func (s *fakeSession) Fork(row, length int) (int, error) {
+	return s.add(&fakeRow{ids: slices.Clone(s.rows[row].ids[:length])}), nil
 }
 
 func (s *fakeSession) add(row *fakeRow) int {
@@ -122,6 +123,12 @@ func (s *fakeSession) Release(row int) error {
 	delete(s.rows, row)
 	return nil
 }
+
+func (s *fakeSession) Score([]model.Piece) ([]model.RowScores, error) {
+	return nil, errors.New("nothing is scored")
+}
+
+func (s *fakeSession) Usage() model.CacheUsage { return model.CacheUsage{PageTokens: 1} }
 
 func (s *fakeSession) Close() error {
 	s.writer.mutex.Lock()

@@ -178,7 +178,7 @@ void out_of_memory_while_generating() {
   wide.c.layers = 3;
   const Model model = make(wide, false);
   mempo_session* made = nullptr;
-  OK(mempo_session_new, model.get(), nullptr, 0, &made);
+  OK(mempo_session_new, model.get(), nullptr, 0, 0, &made);
   const Session s(made);
   int64_t rows[2] = {0, 0};
   for (int64_t& row : rows) OK(mempo_session_open, s.get(), &row);

@@ -103,7 +103,7 @@ void generating() {
   mempo_sampled drawn[2][2] = {}, unused[2];
   for (int memory_fails = 0; memory_fails < 2; ++memory_fails) {
     mempo_session* made = nullptr;
-    OK(mempo_session_new, model.get(), nullptr, 0, &made);
+    OK(mempo_session_new, model.get(), nullptr, 0, 0, &made);
     const Session s(made);
     mempo_row_input inputs[2] = {{0, 0, 1, 0.9, 5, 7}, {0, 0, 1, 1, 0, 8}};
     for (auto& input : inputs) OK(mempo_session_open, s.get(), &input.row);
@@ -118,7 +118,7 @@ void generating() {
     }
     EXPECT(until_enough(step, [] {}) > 30);
     int64_t copied = -1;
-    const auto fork = [&](mempo_error* error) { return mempo_session_fork(s.get(), inputs[0].row, &copied, error); };
+    const auto fork = [&](mempo_error* error) { return mempo_session_fork(s.get(), inputs[0].row, 259, &copied, error); };
     EXPECT(until_enough(fork, [&] { EXPECT_EQUAL(copied, -1); }) > 0);
   }
   for (int k = 0; k < 2; ++k) {

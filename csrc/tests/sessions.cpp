@@ -9,7 +9,7 @@ mempo_row_input input(int64_t row, bool sample = false, uint64_t seed = 0) { ret
 
 Session new_session(mempo_model* model, const std::vector<uint8_t>& valid = {}) {
   mempo_session* made = nullptr;
-  OK(mempo_session_new, model, valid.empty() ? nullptr : valid.data(), static_cast<int64_t>(valid.size()), &made);
+  OK(mempo_session_new, model, valid.empty() ? nullptr : valid.data(), static_cast<int64_t>(valid.size()), 0, &made);
   return Session(made);
 }
 
@@ -19,9 +19,9 @@ int64_t open(mempo_session* s) {
   return row;
 }
 
-int64_t fork(mempo_session* s, int64_t row) {
+int64_t fork(mempo_session* s, int64_t row, int64_t length) {
   int64_t copied = -1;
-  OK(mempo_session_fork, s, row, &copied);
+  OK(mempo_session_fork, s, row, length, &copied);
   return copied;
 }
 
