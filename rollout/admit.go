@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/mempo-train/mempo-train/model"
@@ -68,10 +69,15 @@ func (r *runner) admitGroup(g *groupRun) (bool, error) {
 			r.rows++
 			m.row = row
 		}
-		m.begun = time.Now()
+		m.begun, m.cached = time.Now(), len(m.t.PromptIDs)-1
 		g.next++
 	}
 	return true, nil
+}
+
+// someoneWaits reports whether a member waits for a row.
+func (r *runner) someoneWaits() bool {
+	return slices.ContainsFunc(r.groups, func(g *groupRun) bool { return g.next < len(g.members) })
 }
 
 // free is the number of rows that further groups may take. A group whose prompt has a row is

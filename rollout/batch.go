@@ -117,6 +117,7 @@ func (r *runner) take(ctx context.Context, shares []share, sampled []model.Sampl
 			continue
 		}
 		s.member.feed = s.member.feed[len(s.ids):]
+		s.member.cached += len(s.ids)
 		if !s.sample {
 			continue
 		}

@@ -80,16 +80,27 @@ func (r *runner) accept(d delivery) {
 	}
 }
 
+// busy reports whether there is something to forward.
+func (r *runner) busy() bool {
+	for _, g := range r.groups {
+		if g.open && len(g.rest) > 0 {
+			return true
+		}
+	}
+	for m := range r.live() {
+		if m.state != processing {
+			return true
+		}
+	}
+	return false
+}
+
 // joining lists the members whose outcome joins now, and reports whether one has to be waited for.
 func (r *runner) joining() (members []*member, missing bool) {
-	busy, first := false, -1
-	for _, g := range r.groups {
-		busy = busy || g.open && len(g.rest) > 0
-	}
+	busy, first := r.busy(), -1
 	var waiting []*member
 	for m := range r.live() {
 		if m.state != processing {
-			busy = true
 			continue
 		}
 		waiting = append(waiting, m)

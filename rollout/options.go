@@ -114,6 +114,13 @@ type Options struct {
 	TrajectoryDeadline, StepDeadline time.Duration
 	// OnEnd sees each trajectory as soon as it ends. It runs between two forward passes and must be quick.
 	OnEnd func(*Group, *Trajectory)
+	// Measure lists what is to be measured behind a trajectory that ended in the model's own way; nil,
+	// and an empty list, is nothing. It is called after OnEnd, under Full only.
+	Measure func(*Group, *Trajectory) []Branch
+	// Measured sees the scores of these branches, at temperature 1, later between two forward passes
+	// and at the latest before Run returns. It is not called for a trajectory whose branches found no
+	// memory, or whose row no longer held what stands before them.
+	Measured func(*Group, *Trajectory, []Branch, []model.RowScores)
 	// Progress is called after each forward pass, and when trajectories ended without one. It must be quick.
 	Progress func(Progress)
 }

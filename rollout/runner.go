@@ -24,6 +24,7 @@ type member struct {
 	*machine
 	group   *groupRun
 	row     int
+	cached  int           // tokens in the row
 	begun   time.Time     // zero until it has a row
 	excused time.Duration // of the time since, what does not count towards its deadline
 	feed    []int32       // to go into the row before the next token is sampled
@@ -61,6 +62,9 @@ type runner struct {
 	pass     int       // forward passes so far, and those skipped for want of work
 	toolbox  *toolbox
 	stats    Stats
+
+	held       []*held // that ended and are to be measured, in the order of their ends
+	heldTokens int     // of their branches
 }
 
 // Run samples GroupSize trajectories for each question and returns the groups in the order of the
@@ -136,12 +140,20 @@ func (r *runner) loop(ctx context.Context) error {
 		if err := r.admit(); err != nil {
 			return err
 		}
+		if err := r.measureDue(); err != nil {
+			return err
+		}
 		if err := r.collect(ctx); err != nil {
 			return err
 		}
 		if shares := r.assemble(); len(shares) > 0 {
 			r.pass++
 			if err := r.forward(ctx, shares); err != nil {
+				return err
+			}
+		}
+		if r.ended == r.total {
+			if err := r.measure(); err != nil {
 				return err
 			}
 		}
@@ -185,13 +197,16 @@ func (r *runner) renew(m *member) error {
 		return fmt.Errorf("no row for question %q: %w", m.group.Question.ID, err)
 	}
 	r.rows++
-	m.row = row
+	m.row, m.cached = row, 0
 	return nil
 }
 
-// end gives up a member's row and files its trajectory.
+// end files a member's trajectory, and gives up its row when nothing is to be measured behind it.
 func (r *runner) end(m *member) error {
 	r.settle(m)
+	if r.hold(m) {
+		return nil
+	}
 	return r.release(m.row)
 }
 

@@ -16,6 +16,9 @@ type Stats struct {
 	ForwardPasses   int
 	Redraws         int // sampled ids without a token, redrawn
 
+	ScoredTokens int           // of branches that were measured; not among ForwardTokens
+	ScoreTime    time.Duration // that took
+
 	ToolCalls     int
 	ToolFailures  int             // calls that failed after all tries; a refused address is none
 	ToolTimeouts  int             // tries of failed calls that timed out
