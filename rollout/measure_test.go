@@ -162,7 +162,8 @@ func TestBranchesWithoutMemory(t *testing.T) {
 		w := watch(t, &o)
 		drawn := questions(2)
 		p := newFakePolicy(t, o, drawn, func(k SeedKey) string {
-			return strings.Repeat("<mem>longer memory</mem>", k.Member%2) + strings.TrimPrefix(twoTurns(k), "<mem>m</mem>")
+			_, text, _ := strings.Cut(twoTurns(k), "</mem>")
+			return strings.Repeat("<mem>longer memory</mem>", k.Member%2) + text
 		})
 		refused := 0
 		p.onScore = func(pieces []model.Piece) error {
