@@ -1,6 +1,8 @@
 package reward
 
 import (
+	"slices"
+
 	"github.com/mempo-train/mempo-train/model"
 	"github.com/mempo-train/mempo-train/rollout"
 )
@@ -8,9 +10,27 @@ import (
 // MemoryPair are the two contexts that a turn's memory is measured in, each followed by the
 // answer prefix and the golden answer, whose tokens are the scored positions.
 type MemoryPair struct {
-	Turn   int            // from 0; the first turn has no memory reward
-	Full   model.ScoreRow // every token before the turn
-	Memory model.ScoreRow // the prompt and the turn's memory alone
+	Turn   int       // from 0; the first turn has no memory reward
+	Full   AnswerRow // every token before the turn
+	Memory AnswerRow // the prompt and the turn's memory alone
+}
+
+// AnswerRow is a context with the answer behind it. Its first Shared tokens are the first of the
+// trajectory's prompt and response.
+type AnswerRow struct {
+	model.ScoreRow
+	Shared int
+}
+
+// Branch is the row as a branch of its trajectory: what follows the shared tokens, and the last of
+// them if nothing stands between it and the answer, as that is what predicts the answer.
+func (r AnswerRow) Branch(turn int) rollout.Branch {
+	b := rollout.Branch{Turn: turn, Length: min(r.Shared, int(r.Positions[0])-1)}
+	b.IDs = r.IDs[b.Length:]
+	for _, position := range r.Positions {
+		b.Positions = append(b.Positions, position-int32(b.Length))
+	}
+	return b
 }
 
 // MemoryPairs lists the pairs of a trajectory: one for each turn after the first that wrote a
@@ -21,24 +41,22 @@ func MemoryPairs(t *rollout.Trajectory, prefix, answer []int32) []MemoryPair {
 		if k == 0 || !turn.HasMemory {
 			continue
 		}
+		full := slices.Concat(t.PromptIDs, t.ResponseIDs[:turn.Tokens.Start])
 		pairs = append(pairs, MemoryPair{
 			Turn:   k,
-			Full:   answerRow(answer, t.PromptIDs, t.ResponseIDs[:turn.Tokens.Start], prefix),
-			Memory: answerRow(answer, t.PromptIDs, turn.MemoryIDs, prefix),
+			Full:   answerRow(full, prefix, answer),
+			Memory: answerRow(t.PromptIDs, slices.Concat(turn.MemoryIDs, prefix), answer),
 		})
 	}
 	return pairs
 }
 
-// answerRow puts the answer behind a context and marks its tokens.
-func answerRow(answer []int32, context ...[]int32) model.ScoreRow {
-	var row model.ScoreRow
-	for _, part := range context {
-		row.IDs = append(row.IDs, part...)
+// answerRow puts the answer behind what the trajectory has and what it has not, and marks its tokens.
+func answerRow(shared, between, answer []int32) AnswerRow {
+	row := AnswerRow{Shared: len(shared)}
+	row.IDs = slices.Concat(shared, between, answer)
+	for k := range answer {
+		row.Positions = append(row.Positions, int32(len(shared)+len(between)+k))
 	}
-	for range answer {
-		row.Positions = append(row.Positions, int32(len(row.IDs)+len(row.Positions)))
-	}
-	row.IDs = append(row.IDs, answer...)
 	return row
 }

@@ -88,3 +88,30 @@ func TestMemoryPairsLeaveTheTrajectoryAlone(t *testing.T) {
 		t.Error("the rows share memory with the trajectory")
 	}
 }
+
+// A branch and what it stands behind are the row, token by token; the token that predicts the first
+// of the answer is the branch's own, with or without a prefix.
+func TestBranchesAreTheRows(t *testing.T) {
+	trajectory := conversation()
+	whole := trajectory.FullIDs()
+	for prefix, begins := range map[int][]int{0: {8, 3, 14, 3}, 1: {9, 3, 15, 3}} {
+		var got []int
+		for _, pair := range MemoryPairs(trajectory, []int32{60}[:prefix], []int32{50, 51}) {
+			for _, row := range []AnswerRow{pair.Full, pair.Memory} {
+				b := row.Branch(pair.Turn)
+				got = append(got, b.Length)
+				if ids := slices.Concat(whole[:b.Length], b.IDs); !slices.Equal(ids, row.IDs) || b.Turn != pair.Turn {
+					t.Errorf("the branch of turn %d is %v, the row %v", b.Turn, ids, row.IDs)
+				}
+				for k, position := range b.Positions {
+					if position < 1 || b.IDs[position] != int32(50+k) || position+int32(b.Length) != row.Positions[k] {
+						t.Errorf("positions %v in %v", b.Positions, b.IDs)
+					}
+				}
+			}
+		}
+		if !slices.Equal(got, begins) {
+			t.Errorf("with a prefix of %d tokens the branches begin at %v, want %v", prefix, got, begins)
+		}
+	}
+}

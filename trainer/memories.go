@@ -71,7 +71,7 @@ func (t *Trainer) memoryRows(graded []Graded, memories Memories) (rows []model.S
 				if longest := t.Reward.ContextLength; longest > 0 && len(pair.Full.IDs) > longest {
 					continue
 				}
-				rows = append(rows, pair.Full, pair.Memory)
+				rows = append(rows, pair.Full.ScoreRow, pair.Memory.ScoreRow)
 				turns = append(turns, &memories[g][i][pair.Turn])
 			}
 		}
