@@ -11,12 +11,12 @@ import (
 	"github.com/mempo-train/mempo-train/model"
 )
 
-// live yields the members that have a row, in the order of groups and members.
-func (r *runner) live() iter.Seq[*member] {
+// all yields the members in the order of groups and members: older ones first.
+func (r *runner) all() iter.Seq[*member] {
 	return func(yield func(*member) bool) {
 		for _, g := range r.groups {
-			for _, m := range g.members[:g.next] {
-				if m.live() && !yield(m) {
+			for _, m := range g.members {
+				if !yield(m) {
 					return
 				}
 			}
@@ -24,13 +24,54 @@ func (r *runner) live() iter.Seq[*member] {
 	}
 }
 
-// admit opens rows for prompts and for members whose prompt is in the cache, in order, as far as
-// rows and memory go.
+// filtered yields the members that satisfy a condition, older ones first.
+func (r *runner) filtered(condition func(*member) bool) iter.Seq[*member] {
+	return func(yield func(*member) bool) {
+		for m := range r.all() {
+			if condition(m) && !yield(m) {
+				return
+			}
+		}
+	}
+}
+
+// live yields the members that run in a row of their own.
+func (r *runner) live() iter.Seq[*member] { return r.filtered((*member).live) }
+
+// begun yields the members that have begun and not ended, with a row or put aside.
+func (r *runner) begun() iter.Seq[*member] { return r.filtered((*member).hasBegun) }
+
+// someoneWaits reports whether a member waits for a row.
+func (r *runner) someoneWaits() bool {
+	return slices.ContainsFunc(r.groups, (*groupRun).waits)
+}
+
+// foremost is the group that goes on in any case: that of the oldest live member or, while none is
+// live, the first one that waits for a row. nil when all wait for tools.
+func (r *runner) foremost() *groupRun {
+	for m := range r.live() {
+		return m.group
+	}
+	if k := slices.IndexFunc(r.groups, (*groupRun).waits); k >= 0 {
+		return r.groups[k]
+	}
+	return nil
+}
+
+// mustGoOn reports whether the group gets a row whatever the budget says: nothing else could run.
+func (r *runner) mustGoOn(g *groupRun) bool { return r.foremost() == g && !r.anyLive() }
+
+func (r *runner) anyLive() bool {
+	for range r.live() {
+		return true
+	}
+	return false
+}
+
+// admit opens rows for prompts, and for members whose prompt is in the cache, older ones first, as
+// far as places and memory go. Nobody overtakes a member that waits for a row.
 func (r *runner) admit() error {
 	for _, g := range r.groups {
-		if g.next == len(g.members) {
-			continue
-		}
 		if more, err := r.admitGroup(g); err != nil || !more {
 			return err
 		}
@@ -38,149 +79,114 @@ func (r *runner) admit() error {
 	return nil
 }
 
-// admitGroup opens a row for the group's prompt, or, when that is in the cache, one for each
-// member: a copy, or for the last member the prompt's own. It reports whether another group may
-// follow.
+// admitGroup opens a row for the group's prompt or, when that is in the cache, forks it for each
+// member that waits. It reports whether another group may follow.
 func (r *runner) admitGroup(g *groupRun) (bool, error) {
-	if !g.open {
-		if r.free() < 1 {
-			return false, nil
-		}
-		g.opened = time.Now()
-		row, err := r.session.Open()
-		if err != nil {
-			return r.withoutRow(g, err)
-		}
-		r.rows++
-		g.row, g.open = row, true
-	}
-	for len(g.rest) == 0 && g.next < len(g.members) {
-		m := g.members[g.next]
-		if g.next == len(g.members)-1 {
-			m.row, g.open = g.row, false
-		} else {
-			if r.maxRows > 0 && r.rows >= r.maxRows {
+	for _, m := range g.members {
+		switch {
+		case !m.waits():
+			continue
+		case !g.open:
+			if r.free() < 1 && !r.mustGoOn(g) || !r.hasRoom(g, r.pages(len(g.prompt))+r.ownPages(m)) {
 				return false, nil
 			}
-			row, err := r.session.Fork(g.row, len(m.t.PromptIDs)-1)
-			if err != nil {
-				return r.withoutRow(g, err)
+			if more, err := r.openPrompt(g); err != nil || !g.open {
+				return more, err
 			}
-			r.rows++
-			m.row = row
 		}
-		m.begun, m.cached = time.Now(), len(m.t.PromptIDs)-1
-		g.next++
+		if len(g.rest) > 0 {
+			return true, nil
+		}
+		if r.maxRows > 0 && r.places() >= r.maxRows || !r.hasRoom(g, r.ownPages(m)) {
+			return false, nil
+		}
+		switch err := r.seat(m); {
+		case errors.Is(err, model.ErrOutOfMemory):
+			return r.withoutRow(g, err)
+		case err != nil:
+			return false, err
+		}
 	}
 	return true, nil
 }
 
-// someoneWaits reports whether a member waits for a row.
-func (r *runner) someoneWaits() bool {
-	return slices.ContainsFunc(r.groups, func(g *groupRun) bool { return g.next < len(g.members) })
+// openPrompt gives the group's prompt an empty row.
+func (r *runner) openPrompt(g *groupRun) (bool, error) {
+	row, err := r.session.Open()
+	if g.opened.IsZero() {
+		g.opened = time.Now()
+	}
+	switch {
+	case errors.Is(err, model.ErrOutOfMemory):
+		return r.withoutRow(g, err)
+	case err != nil:
+		return false, fmt.Errorf("no row for question %q: %w", g.Question.ID, err)
+	}
+	r.rows++
+	r.stats.ReencodedTokens += g.lost
+	g.row, g.open, g.rest, g.lost = row, true, g.prompt, 0
+	return true, nil
 }
 
-// free is the number of rows that further groups may take. A group whose prompt has a row is
-// promised one for each of its members, so that prompts never keep members from running.
+// seat gives a member a row that begins with its prompt. Its feed is everything behind that.
+func (r *runner) seat(m *member) error {
+	row, err := r.session.Fork(m.group.row, len(m.group.prompt))
+	if err != nil {
+		return fmt.Errorf("no row for question %q: %w", m.group.Question.ID, err)
+	}
+	r.rows++
+	r.stats.ReencodedTokens += m.lost
+	m.row, m.seated, m.cached, m.lost = row, true, len(m.group.prompt), 0
+	m.feed = m.sequence()[m.cached:]
+	if m.begun.IsZero() {
+		m.begun = time.Now()
+	}
+	if !m.idle.IsZero() {
+		m.excused += time.Since(m.idle)
+		m.idle = time.Time{}
+	}
+	return nil
+}
+
+// places is the number of rows that count towards MaxRows.
+func (r *runner) places() int {
+	n := len(r.held)
+	for range r.live() {
+		n++
+	}
+	return n
+}
+
+// free is the number of places for members of further groups. A group whose prompt has a row is
+// promised one for each of its members, so that no prompt is encoded long before it is of use.
 func (r *runner) free() int {
 	if r.maxRows == 0 {
 		return math.MaxInt
 	}
-	free := r.maxRows - r.rows
-	for _, g := range r.groups {
-		if g.open {
-			free -= len(g.members) - g.next - 1
+	free := r.maxRows - r.places()
+	for m := range r.filtered((*member).waits) {
+		if m.group.open {
+			free--
 		}
 	}
 	return free
 }
 
-// withoutRow handles the error of opening a row for a group. Out of memory, the run goes on with
-// the rows it has; when none of them belongs to a member, the group's remaining members fail.
+// withoutRow handles the shortage of memory in opening a row for a group. The run goes on with the
+// rows it has; when there are none, other prompts give way, and at last the group's members that
+// wait for a row fail. It reports whether another group may follow.
 func (r *runner) withoutRow(g *groupRun, err error) (bool, error) {
-	if !errors.Is(err, model.ErrOutOfMemory) {
-		return false, fmt.Errorf("no row for question %q: %w", g.Question.ID, err)
-	}
-	memberRows := r.rows
-	for _, other := range r.groups {
-		if other.open {
-			memberRows--
-		}
-	}
-	if memberRows > 0 {
-		r.maxRows = max(2, r.rows)
+	if r.anyLive() {
+		r.maxRows = max(1, r.places())
 		return false, nil
 	}
-	return true, r.failUnbegun(g, FailedEngine, err.Error())
-}
-
-// failUnbegun fails the members of a group that have no row yet, and gives up the prompt's.
-func (r *runner) failUnbegun(g *groupRun, reason StopReason, detail string) error {
-	for _, m := range g.members[g.next:] {
-		m.fail(reason, detail)
-		if !g.opened.IsZero() {
-			m.t.Elapsed = time.Since(g.opened)
-		}
-		r.file(m)
+	switch given, failed := r.giveUp(); {
+	case failed != nil:
+		return false, failed
+	case given:
+		return r.admitGroup(g)
+	case r.foremost() != g:
+		return false, nil
 	}
-	g.next = len(g.members)
-	if !g.open {
-		return nil
-	}
-	g.open = false
-	return r.release(g.row)
-}
-
-// failMember fails a member that has a row.
-func (r *runner) failMember(m *member, reason StopReason, detail string) error {
-	if m.cancel != nil {
-		m.cancel()
-	}
-	m.fail(reason, detail)
-	return r.end(m)
-}
-
-// expire fails the trajectories whose time is up.
-func (r *runner) expire(now time.Time) error {
-	stepOver := !r.deadline.IsZero() && !now.Before(r.deadline)
-	stepDetail := fmt.Sprintf("the step ran longer than %v", r.StepDeadline)
-	for _, g := range r.groups {
-		if stepOver {
-			if err := r.failUnbegun(g, FailedDeadline, stepDetail); err != nil {
-				return err
-			}
-		}
-	}
-	for m := range r.live() {
-		var detail string
-		switch {
-		case stepOver:
-			detail = stepDetail
-		case r.TrajectoryDeadline > 0 && now.Sub(m.begun)-m.excused >= r.TrajectoryDeadline:
-			detail = fmt.Sprintf("the trajectory ran longer than %v", r.TrajectoryDeadline)
-		default:
-			continue
-		}
-		if m.state == processing {
-			detail += ", waiting for " + m.lastTurn().Action
-		}
-		if err := r.failMember(m, FailedDeadline, detail); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// nextDeadline is the earliest time at which expire has something to do; zero for never.
-func (r *runner) nextDeadline() time.Time {
-	next := r.deadline
-	if r.TrajectoryDeadline == 0 {
-		return next
-	}
-	for m := range r.live() {
-		if end := m.begun.Add(r.TrajectoryDeadline + m.excused); next.IsZero() || end.Before(next) {
-			next = end
-		}
-	}
-	return next
+	return true, r.failWaiting(g, FailedEngine, err.Error())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/mempo-train/mempo-train/model"
 )
@@ -33,7 +34,7 @@ func (r *runner) assemble() []share {
 			shares = append(shares, share{group: g, ids: ids})
 			left -= len(ids)
 		}
-		for _, m := range g.members[:g.next] {
+		for _, m := range g.members {
 			if m.live() && len(m.feed) > 1 && left > 0 {
 				ids := m.feed[:min(left, len(m.feed))]
 				shares = append(shares, share{member: m, ids: ids, sample: len(ids) == len(m.feed)})
@@ -44,9 +45,13 @@ func (r *runner) assemble() []share {
 	return shares
 }
 
-// forward runs the shares through the model. Out of memory, it runs them in two halves; a share of
-// one token that still finds no memory fails.
+// forward runs the shares through the model. Out of memory, it runs them in two halves; for a share of
+// one token something newer gives way, and at last it fails.
 func (r *runner) forward(ctx context.Context, shares []share) error {
+	shares = slices.DeleteFunc(shares, share.closed)
+	if len(shares) == 0 {
+		return nil
+	}
 	inputs := make([]model.RowInput, len(shares))
 	for k, s := range shares {
 		inputs[k] = r.input(s)
@@ -66,30 +71,36 @@ func (r *runner) forward(ctx context.Context, shares []share) error {
 		head.ids, tail.ids = first.ids[:len(first.ids)/2], first.ids[len(first.ids)/2:]
 		head.sample = false
 		return r.halves(ctx, []share{head}, []share{tail})
+	}
+	r.pageLimit = max(1, r.session.Usage().Pages) // all that the device has
+	given, failed := r.giveUp()
+	switch first := shares[0]; {
+	case failed != nil:
+		return failed
+	case given:
+		return r.forward(ctx, shares)
 	case first.group != nil:
-		return r.failUnbegun(first.group, FailedEngine, err.Error())
+		return r.failWaiting(first.group, FailedEngine, err.Error())
 	default:
 		return r.failMember(first.member, FailedEngine, err.Error())
 	}
 }
 
-// halves runs two batches one after the other; what became of the first may have ended the second.
+// halves runs two batches one after the other; what became of the first may have closed rows of the
+// second.
 func (r *runner) halves(ctx context.Context, first, second []share) error {
 	if err := r.forward(ctx, first); err != nil {
 		return err
 	}
-	if len(second) == 1 && !second[0].open() {
-		return nil
-	}
 	return r.forward(ctx, second)
 }
 
-// open reports whether the share's row is still there.
-func (s share) open() bool {
+// closed reports whether the share's row is no longer there.
+func (s share) closed() bool {
 	if s.group != nil {
-		return s.group.open
+		return !s.group.open
 	}
-	return s.member.live()
+	return !s.member.live()
 }
 
 func (r *runner) input(s share) model.RowInput {

@@ -40,11 +40,12 @@ func (r *runner) wait(ctx context.Context) bool {
 	return false
 }
 
-// standingStill lists the members that wait for nothing of their own.
+// standingStill lists the members that wait for nothing of their own. Those that wait for a row have
+// their own reckoning, see member.idle.
 func (r *runner) standingStill() []*member {
 	var still []*member
-	for m := range r.live() {
-		if m.state == generating || m.outcome != nil {
+	for m := range r.begun() {
+		if m.state == generating && m.seated || m.outcome != nil {
 			still = append(still, m)
 		}
 	}
@@ -99,7 +100,7 @@ func (r *runner) busy() bool {
 func (r *runner) joining() (members []*member, missing bool) {
 	busy, first := r.busy(), -1
 	var waiting []*member
-	for m := range r.live() {
+	for m := range r.begun() {
 		if m.state != processing {
 			continue
 		}

@@ -3,7 +3,6 @@ package rollout
 import (
 	"context"
 	"errors"
-	"fmt"
 	"runtime"
 	"slices"
 	"strings"
@@ -63,7 +62,7 @@ func TestDeadlines(t *testing.T) {
 // one's row is free, waits for that.
 func TestToolsOfLateMembersAreStopped(t *testing.T) {
 	o := toyOptions(3)
-	o.MaxRows, o.Schedule, o.TrajectoryDeadline = 2, Eager, time.Second
+	o.MaxRows, o.Schedule, o.TrajectoryDeadline = 1, Eager, time.Second
 	drawn := questions(1)
 	stopped := make(chan struct{})
 	groups, _ := run(t, newFakePolicy(t, o, drawn, twoTurns), o, drawn, searchTools(func(ctx context.Context, query string) ([]retrieval.Passage, error) {
@@ -90,7 +89,7 @@ func TestToolsOfLateMembersAreStopped(t *testing.T) {
 
 func TestMembersThatNeverBeganFailWithTheStep(t *testing.T) {
 	o := toyOptions(4)
-	o.MaxRows, o.StepDeadline = 2, 50*time.Millisecond
+	o.MaxRows, o.StepDeadline = 1, 50*time.Millisecond
 	drawn := questions(2)
 	p := newFakePolicy(t, o, drawn, twoTurns)
 	groups, stats := run(t, p, o, drawn, searchTools(func(ctx context.Context, _ string) ([]retrieval.Passage, error) {
@@ -157,103 +156,6 @@ func TestProgressEndsWithTheLastTrajectory(t *testing.T) {
 			t.Errorf("%s: the end was shown %d times", schedule, ends)
 		}
 	}
-}
-
-func TestMemoryShortage(t *testing.T) {
-	for _, c := range []struct {
-		name   string
-		change func(*fakePolicy)
-		failed int // members of 8
-	}{
-		{"few rows at a time", func(p *fakePolicy) {
-			p.onStep = func(in []model.RowInput) error { return outOfMemoryIf(len(in) > 3) }
-		}, 0},
-		{"few tokens at a time", func(p *fakePolicy) {
-			p.onStep = func(in []model.RowInput) error {
-				return outOfMemoryIf(slices.ContainsFunc(in, func(r model.RowInput) bool { return len(r.IDs) > 4 }))
-			}
-		}, 0},
-		{"few rows in all", func(p *fakePolicy) {
-			p.onFork = func(rows int) error { return outOfMemoryIf(rows >= 3) }
-		}, 0},
-		{"no row at all", func(p *fakePolicy) {
-			p.onFork = func(int) error { return outOfMemoryIf(true) }
-		}, 8},
-		{"no copy", func(p *fakePolicy) {
-			p.onFork = func(rows int) error { return outOfMemoryIf(rows >= 1) }
-		}, 8},
-		{"no token at all", func(p *fakePolicy) {
-			p.onStep = func([]model.RowInput) error { return outOfMemoryIf(true) }
-		}, 8},
-		{"one long row", func(p *fakePolicy) {
-			p.onStep = func(in []model.RowInput) error {
-				return outOfMemoryIf(slices.ContainsFunc(in, func(r model.RowInput) bool { return r.Row == 3 && len(p.rows[3].ids) > 30 }))
-			}
-		}, 1},
-		{"none for the result of a search", func(p *fakePolicy) {
-			short := false
-			p.onStep = func(in []model.RowInput) error {
-				return outOfMemoryIf(slices.ContainsFunc(in, func(r model.RowInput) bool {
-					short = short || r.Row == 3 && len(r.IDs) > 1 && len(p.rows[3].ids) > 30
-					return r.Row == 3 && short
-				}))
-			}
-		}, 1},
-	} {
-		o := toyOptions(4)
-		o.Schedule = Eager
-		drawn := questions(2)
-		p := newFakePolicy(t, o, drawn, twoTurns)
-		c.change(p)
-		groups, _ := run(t, p, o, drawn, searchTools(echo))
-		failed := 0
-		for _, g := range groups {
-			for _, trajectory := range g.Trajectories {
-				if trajectory.Stop == FailedEngine {
-					failed++
-				} else if trajectory.Stop != Answered {
-					t.Errorf("%s: stop %s", c.name, trajectory.Stop)
-				}
-			}
-		}
-		if failed != c.failed {
-			t.Errorf("%s: %d failed, want %d", c.name, failed, c.failed)
-		}
-	}
-}
-
-// The last member of the first question holds the only row when there is no memory for the second.
-func TestMemoryShortageBetweenQuestions(t *testing.T) {
-	o := toyOptions(2)
-	o.MaxRows = 2
-	drawn := questions(2)
-	p := newFakePolicy(t, o, drawn, func(k SeedKey) string { return strings.Repeat("x", 20*k.Member) + twoTurns(k) })
-	refused := 0
-	p.onFork = func(rows int) error {
-		if p.opened == 2 && rows == 1 && refused < 3 {
-			refused++
-			return outOfMemoryIf(true)
-		}
-		return nil
-	}
-	groups, _ := run(t, p, o, drawn, searchTools(echo))
-	for _, g := range groups {
-		for _, trajectory := range g.Trajectories {
-			if trajectory.Stop != Answered {
-				t.Errorf("question %s: stop %s", g.Question.ID, trajectory.Stop)
-			}
-		}
-	}
-	if refused != 3 {
-		t.Errorf("memory was short %d times", refused)
-	}
-}
-
-func outOfMemoryIf(yes bool) error {
-	if yes {
-		return fmt.Errorf("fake device: %w", model.ErrOutOfMemory)
-	}
-	return nil
 }
 
 func TestEngineErrorsEndTheRun(t *testing.T) {
@@ -380,7 +282,8 @@ func TestOptionsThatCannotWork(t *testing.T) {
 		"max_turns is 0":      func(o *Options, _ *Tools, _ []Drawn) { o.MaxTurns = 0 },
 		"batch tokens is 0":   func(o *Options, _ *Tools, _ []Drawn) { o.BatchTokens = 0 },
 		`schedule is "loose"`: func(o *Options, _ *Tools, _ []Drawn) { o.Schedule = "loose" },
-		"max rows is 1":       func(o *Options, _ *Tools, _ []Drawn) { o.MaxRows = 1 },
+		"max rows is -1":      func(o *Options, _ *Tools, _ []Drawn) { o.MaxRows = -1 },
+		"cache tokens are -1": func(o *Options, _ *Tools, _ []Drawn) { o.CacheTokens = -1 },
 		"whole action":        func(o *Options, _ *Tools, _ []Drawn) { o.Prefill = answerTurn },
 		"a format":            func(o *Options, _ *Tools, _ []Drawn) { o.Format = nil },
 		"topk is 0":           func(_ *Options, tools *Tools, _ []Drawn) { tools.TopK = 0 },

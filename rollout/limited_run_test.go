@@ -80,8 +80,8 @@ func TestCachesHoldTheTurnsOfALimitedContext(t *testing.T) {
 			}
 		}
 	}
-	if len(p.past) != turns || turns < 20 {
-		t.Errorf("%d rows for %d turns", len(p.past), turns)
+	if len(p.past) != turns+len(groups) || turns < 20 {
+		t.Errorf("%d rows for %d turns and %d prompts", len(p.past), turns, len(groups))
 	}
 	forwarded := 0
 	for _, ids := range p.past {
@@ -93,7 +93,9 @@ func TestCachesHoldTheTurnsOfALimitedContext(t *testing.T) {
 	}
 	shared := 0
 	for _, g := range groups {
-		shared += (o.GroupSize - 1) * (len(g.Trajectories[0].PromptIDs) - 1)
+		for _, trajectory := range g.Trajectories {
+			shared += len(trajectory.Turns) * (len(trajectory.PromptIDs) - 1)
+		}
 	}
 	if stats.ForwardTokens != forwarded-shared {
 		t.Errorf("%d tokens went through the model, rows held %d of which %d are shared", stats.ForwardTokens, forwarded, shared)
@@ -179,29 +181,35 @@ func TestATrajectoryOfOneTurnIsTheSameInBothContexts(t *testing.T) {
 	}
 }
 
-// A row that cannot be had for a turn ends its trajectory alone.
-func TestATurnWithoutMemoryForItsRowFailsAlone(t *testing.T) {
-	o := toyOptions(3)
-	o.Context = Limited
-	drawn := questions(1)
-	p := newFakePolicy(t, o, drawn, twoTurns)
-	opened := 0
-	p.onFork = func(int) error {
-		if opened++; opened == 5 { // the prompt, two copies, then the second turns
-			return fmt.Errorf("no room: %w", model.ErrOutOfMemory)
+// A trajectory for whose next turn there is no row waits; it fails when there is none for it alone.
+func TestATurnWithoutMemoryForItsRowWaits(t *testing.T) {
+	for _, c := range []struct {
+		lasts         bool
+		failed, aside int
+	}{{false, 0, 1}, {true, 2, 2}} {
+		o := toyOptions(3)
+		o.Context = Limited
+		drawn := questions(1)
+		p := newFakePolicy(t, o, drawn, twoTurns)
+		opened := 0
+		p.onFork = func(int) error {
+			opened++ // the prompt, three members, then the second turns
+			if opened == 6 || c.lasts && opened > 6 {
+				return fmt.Errorf("no room: %w", model.ErrOutOfMemory)
+			}
+			return nil
 		}
-		return nil
-	}
-	groups, _ := run(t, p, o, drawn, searchTools(echo))
-	stops := map[StopReason]int{}
-	for _, trajectory := range groups[0].Trajectories {
-		stops[trajectory.Stop]++
-		if trajectory.Stop.Failed() && (trajectory.Elapsed <= 0 || !strings.Contains(trajectory.StopDetail, "no room") || len(trajectory.Turns) != 1) {
-			t.Errorf("%s after %v: %d turns", trajectory.StopDetail, trajectory.Elapsed, len(trajectory.Turns))
+		groups, stats := run(t, p, o, drawn, searchTools(echo))
+		stops := map[StopReason]int{}
+		for _, trajectory := range groups[0].Trajectories {
+			stops[trajectory.Stop]++
+			if trajectory.Stop.Failed() && (trajectory.Elapsed <= 0 || !strings.Contains(trajectory.StopDetail, "no room") || len(trajectory.Turns) != 1) {
+				t.Errorf("%s after %v: %d turns", trajectory.StopDetail, trajectory.Elapsed, len(trajectory.Turns))
+			}
 		}
-	}
-	if stops[FailedEngine] != 1 || stops[Answered] != 2 {
-		t.Errorf("stops %v", stops)
+		if stops[FailedEngine] != c.failed || stops[Answered] != 3-c.failed || stats.PutAside != c.aside || stats.ReencodedTokens != 0 {
+			t.Errorf("stops %v, %d put aside, %d tokens encoded again", stops, stats.PutAside, stats.ReencodedTokens)
+		}
 	}
 }
 

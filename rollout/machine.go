@@ -38,7 +38,7 @@ type outcome struct {
 // effect is what a machine wants done next. With neither feed nor call the trajectory has ended.
 type effect struct {
 	feed  []int32 // to be appended to the row's cache; then one token is to be sampled
-	fresh bool    // the feed is a whole context: it goes into an empty row in place of this one
+	fresh bool    // the feed is a whole context: it takes the place of all that is in the row
 	call  *call   // to be run; its outcome goes to observe
 }
 
@@ -280,6 +280,18 @@ func (m *machine) roomBetween() (int, StopReason) {
 	}
 	return context, ContextFull
 }
+
+// sequence is what the turn being written is conditioned on and holds so far: the tokens that a row
+// must have before the next one is sampled.
+func (m *machine) sequence() []int32 {
+	if m.rules.limited {
+		return slices.Concat(m.writing.context, m.t.ResponseIDs[m.writing.start:])
+	}
+	return m.t.FullIDs()
+}
+
+// length is the number of tokens of sequence.
+func (m *machine) length() int { return m.offset + len(m.t.ResponseIDs) }
 
 // unfed are the tokens of the response that no feed has held yet.
 func (m *machine) unfed() []int32 {

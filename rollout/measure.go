@@ -103,7 +103,7 @@ func (r *runner) releaseHeld() error {
 		if !h.lost && r.Measured != nil {
 			r.Measured(h.group.Group, h.t, h.branches, h.scores)
 		}
-		if err := r.release(h.row); err != nil {
+		if err := r.unseat(h.member); err != nil {
 			return err
 		}
 	}

@@ -106,10 +106,16 @@ type Options struct {
 	// BatchTokens bounds the tokens of one forward pass: rows that go on by one token are always
 	// in, longer pieces share what is left and are cut into chunks.
 	BatchTokens int
-	// MaxRows bounds the rows the session holds; further trajectories wait. At least 2; 0 is no bound.
+	// MaxRows bounds the trajectories that have a row: those that run, also while their tool works, and
+	// those that ended and are to be measured; further ones wait. Prompts do not count. 0 is no bound.
 	MaxRows int
+	// CacheTokens bounds the keys and values that are held, those that rows share counted once. When
+	// they are short, no further trajectory begins; then the newest is put aside, keeps all it has
+	// sampled, and is encoded again when there is room, older ones first. There must be room for the
+	// prompt and one whole trajectory of each question. 0 is no bound.
+	CacheTokens int
 	// TrajectoryDeadline runs from a trajectory's first forward pass, and stands still while the
-	// trajectory does because Fixed waits for another's tool. StepDeadline runs from the start of
+	// trajectory does because Fixed waits for another's tool or because it is put aside. StepDeadline runs from the start of
 	// Run. 0 is none.
 	TrajectoryDeadline, StepDeadline time.Duration
 	// OnEnd sees each trajectory as soon as it ends. It runs between two forward passes and must be quick.
@@ -153,8 +159,8 @@ func (o *Options) validate(tools Tools) error {
 		return fmt.Errorf("rollout: context is %q, allowed are %q and %q", o.Context, Full, Limited)
 	case o.MemoryTokens < 0:
 		return fmt.Errorf("rollout: memory_tokens is %d, at least 0 is needed", o.MemoryTokens)
-	case o.MaxRows < 0 || o.MaxRows == 1:
-		return fmt.Errorf("rollout: max rows is %d, allowed are 0 (no bound) and at least 2", o.MaxRows)
+	case o.MaxRows < 0 || o.CacheTokens < 0:
+		return fmt.Errorf("rollout: max rows is %d, cache tokens are %d, at least 0 (no bound) is needed", o.MaxRows, o.CacheTokens)
 	case tools.Search != nil && tools.TopK < 1:
 		return fmt.Errorf("rollout: topk is %d, at least 1 is needed", tools.TopK)
 	case chat.ParseTurn(o.Prefill).Action != chat.ActionNone:

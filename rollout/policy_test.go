@@ -34,7 +34,9 @@ type fakePolicy struct {
 	rows     map[int]*fakeRow   // open
 	past     [][]int32          // contents of released rows
 	pages    int                // in use
-	peak     int                // most rows at a time
+	forked   int                // open rows that were forked: those of members
+	peak     int                // most of these at a time
+	peakAll  int                // most rows at a time
 	peakUse  int                // most pages at a time
 	tokens   int                // most tokens in a step
 	seeds    map[uint64]bool    // of all draws
@@ -49,8 +51,9 @@ type draw struct {
 }
 
 type fakeRow struct {
-	ids   []int32
-	pages []*fakePage
+	ids    []int32
+	pages  []*fakePage
+	forked bool
 }
 
 // fakePage counts the rows that share it.
@@ -127,7 +130,7 @@ func (p *fakePolicy) add(from *fakeRow, length int) (int, error) {
 			return 0, err
 		}
 	}
-	row := &fakeRow{}
+	row := &fakeRow{forked: from != nil}
 	if err := p.take(p.pagesOf(length) - length/p.pageTokens); err != nil {
 		return 0, err
 	}
@@ -137,10 +140,12 @@ func (p *fakePolicy) add(from *fakeRow, length int) (int, error) {
 			page.rows++
 		}
 		p.extend(row, from.ids[:length])
+		p.forked++
+		p.peak = max(p.peak, p.forked)
 	}
 	p.opened++
 	p.rows[p.opened] = row
-	p.peak = max(p.peak, len(p.rows))
+	p.peakAll = max(p.peakAll, len(p.rows))
 	return p.opened, nil
 }
 
@@ -265,6 +270,9 @@ func (p *fakePolicy) Release(row int) error {
 		if page.rows--; page.rows == 0 {
 			p.pages--
 		}
+	}
+	if p.rows[row].forked {
+		p.forked--
 	}
 	p.past = append(p.past, p.rows[row].ids)
 	delete(p.rows, row)

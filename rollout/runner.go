@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/mempo-train/mempo-train/dataset"
@@ -19,34 +20,50 @@ type Drawn struct {
 	Draw     int // position within the step; a question drawn twice has two
 }
 
-// member is one trajectory of a group while it runs.
+// member is one trajectory of a group while it runs. It waits for a row, then it is live; put aside
+// it waits again.
 type member struct {
 	*machine
 	group   *groupRun
 	row     int
+	seated  bool          // it has the row
 	cached  int           // tokens in the row
-	begun   time.Time     // zero until it has a row
-	excused time.Duration // of the time since, what does not count towards its deadline
+	lost    int           // tokens behind the prompt that were in the row it had to give up
+	begun   time.Time     // zero until it first has a row
+	idle    time.Time     // since when it has waited for another row; zero otherwise
+	excused time.Duration // of the time since it began, what does not count towards its deadline
 	feed    []int32       // to go into the row before the next token is sampled
 	cancel  context.CancelFunc
 	due     int      // under Fixed: the pass before which the outcome joins
 	outcome *outcome // of the call in progress, once it is there
 }
 
-// live reports whether the member has a row.
-func (m *member) live() bool { return !m.begun.IsZero() && m.state != terminated }
+// live reports whether the member runs in a row.
+func (m *member) live() bool { return m.seated && m.state != terminated }
+
+// waits reports whether the member needs a row to go on.
+func (m *member) waits() bool { return !m.seated && m.state == generating }
+
+// hasBegun reports whether the member has had a row and has not ended.
+func (m *member) hasBegun() bool { return !m.begun.IsZero() && m.state != terminated }
 
 // groupRun is a question while it is being answered. Its row holds the prompt but for the last
-// token, and is forked for each member; the last member takes it over.
+// token, which each member runs for itself, and stays until the last of them has ended: rows of
+// members, under Limited one for each turn, are forked from it.
 type groupRun struct {
 	*Group
 	members []*member
+	prompt  []int32 // but for its last token
 	row     int
-	open    bool      // the row is the group's
-	opened  time.Time // when the row was
+	open    bool      // the prompt has the row
 	rest    []int32   // of the prompt, to go into the row
-	next    int       // the first member without a row
+	lost    int       // tokens of the prompt that were in the row it had to give up
+	opened  time.Time // when it first had a row
+	running int       // members that have not ended
 }
+
+// waits reports whether one of the group's members needs a row.
+func (g *groupRun) waits() bool { return slices.ContainsFunc(g.members, (*member).waits) }
 
 // runner decodes all trajectories of a Run.
 type runner struct {
@@ -55,13 +72,15 @@ type runner struct {
 	session  model.Session
 	groups   []*groupRun
 	rows     int // the session holds
-	maxRows  int
+	maxRows  int // places for members; 0 is no bound
 	ended    int
 	total    int
 	deadline time.Time // of the step; zero is none
 	pass     int       // forward passes so far, and those skipped for want of work
 	toolbox  *toolbox
 	stats    Stats
+
+	pageTokens, pageLimit int // of the cache; no limit is 0
 
 	held       []*held // that ended and are to be measured, in the order of their ends
 	heldTokens int     // of their branches
@@ -81,14 +100,18 @@ func Run(ctx context.Context, policy model.Policy, questions []Drawn, options Op
 	if err := r.prepare(questions); err != nil {
 		return nil, Stats{}, err
 	}
-	r.session, err = policy.NewSession(model.SessionOptions{Valid: options.Vocabulary.Valid()})
+	r.session, err = policy.NewSession(model.SessionOptions{Valid: options.Vocabulary.Valid(), CacheTokens: options.CacheTokens})
 	if err != nil {
 		return nil, Stats{}, fmt.Errorf("no session for rollouts: %w", err)
 	}
-	ctx, cancel := context.WithCancel(ctx)
-	err = r.loop(ctx)
-	cancel()
-	r.toolbox.drain()
+	usage := r.session.Usage()
+	r.pageTokens, r.pageLimit = max(1, usage.PageTokens), usage.Limit
+	if err = r.checkBudget(); err == nil {
+		ctx, cancel := context.WithCancel(ctx)
+		err = r.loop(ctx)
+		cancel()
+		r.toolbox.drain()
+	}
 	if err := errors.Join(err, r.session.Close()); err != nil {
 		return nil, r.stats, err
 	}
@@ -110,18 +133,17 @@ func (r *runner) prepare(questions []Drawn) error {
 		if err != nil {
 			return err
 		}
-		g := &groupRun{Group: &Group{Question: drawn.Question, Draw: drawn.Draw}, rest: prompt[:len(prompt)-1]}
+		g := &groupRun{Group: &Group{Question: drawn.Question, Draw: drawn.Draw}, prompt: prompt[:len(prompt)-1], running: r.GroupSize}
 		r.groups = append(r.groups, g)
 		limit := r.rules.contextLimit(drawn.Question)
 		for k := range r.GroupSize {
 			m := &member{machine: newMachine(r.rules, prompt, limit, k), group: g}
 			g.members = append(g.members, m)
 			g.Trajectories = append(g.Trajectories, m.t)
-			if first := m.begin(); m.state == terminated {
-				g.next++
-				r.file(m)
-			} else {
-				m.feed = first.feed[len(g.rest):]
+			if m.begin(); m.state == terminated {
+				if err := r.file(m); err != nil {
+					return err
+				}
 			}
 		}
 	}
@@ -137,16 +159,20 @@ func (r *runner) loop(ctx context.Context) error {
 		if err := r.expire(time.Now()); err != nil {
 			return err
 		}
-		if err := r.admit(); err != nil {
+		if err := r.measureDue(); err != nil {
 			return err
 		}
-		if err := r.measureDue(); err != nil {
+		if err := r.admit(); err != nil {
 			return err
 		}
 		if err := r.collect(ctx); err != nil {
 			return err
 		}
-		if shares := r.assemble(); len(shares) > 0 {
+		shares, err := r.compose()
+		if err != nil {
+			return err
+		}
+		if len(shares) > 0 {
 			r.pass++
 			if err := r.forward(ctx, shares); err != nil {
 				return err
@@ -162,15 +188,20 @@ func (r *runner) loop(ctx context.Context) error {
 	return nil
 }
 
-// follow does what a member's machine wants done next.
+// follow does what a member's machine wants done next. One that was put aside while its tool worked
+// now waits for a row.
 func (r *runner) follow(ctx context.Context, m *member, next effect) error {
-	if m.state == terminated {
+	switch {
+	case m.state == terminated:
 		return r.end(m)
-	}
-	if next.fresh {
-		if err := r.renew(m); err != nil || m.state == terminated {
-			return err
+	case !m.seated:
+		m.idle = time.Now()
+		if next.fresh {
+			m.lost = 0
 		}
+		return nil
+	case next.fresh:
+		return r.renew(m)
 	}
 	m.feed = next.feed
 	if next.call != nil {
@@ -182,48 +213,59 @@ func (r *runner) follow(ctx context.Context, m *member, next effect) error {
 	return nil
 }
 
-// renew gives a member an empty row in place of its own. Without memory for it the member fails.
+// renew gives a member a row for a context of its own in place of the one it has. Without memory
+// for it the member waits.
 func (r *runner) renew(m *member) error {
-	if err := r.release(m.row); err != nil {
+	if err := r.unseat(m); err != nil {
 		return err
 	}
-	row, err := r.session.Open()
-	switch {
-	case errors.Is(err, model.ErrOutOfMemory):
-		m.fail(FailedEngine, err.Error())
-		r.settle(m)
+	err := r.seat(m)
+	if errors.Is(err, model.ErrOutOfMemory) {
+		r.setAside(m)
 		return nil
-	case err != nil:
-		return fmt.Errorf("no row for question %q: %w", m.group.Question.ID, err)
 	}
-	r.rows++
-	m.row, m.cached = row, 0
-	return nil
+	return err
 }
 
 // end files a member's trajectory, and gives up its row when nothing is to be measured behind it.
 func (r *runner) end(m *member) error {
-	r.settle(m)
-	if r.hold(m) {
-		return nil
+	switch {
+	case !m.begun.IsZero():
+		m.t.Elapsed = time.Since(m.begun)
+	case !m.group.opened.IsZero():
+		m.t.Elapsed = time.Since(m.group.opened)
 	}
-	return r.release(m.row)
-}
-
-// settle files the trajectory of a member that has begun.
-func (r *runner) settle(m *member) {
-	m.t.Elapsed = time.Since(m.begun)
 	m.feed = nil
-	r.file(m)
+	if err := r.file(m); err != nil || !m.seated || r.hold(m) {
+		return err
+	}
+	return r.unseat(m)
 }
 
-// file counts a trajectory that has ended, and shows it.
-func (r *runner) file(m *member) {
+// file counts a trajectory that has ended, and shows it. With the last of its group the prompt's row
+// is given up.
+func (r *runner) file(m *member) error {
 	r.ended++
+	m.group.running--
 	r.stats.addTrajectory(m.t)
 	if r.OnEnd != nil {
 		r.OnEnd(m.group.Group, m.t)
 	}
+	if m.group.running > 0 || !m.group.open {
+		return nil
+	}
+	return r.closePrompt(m.group)
+}
+
+func (r *runner) closePrompt(g *groupRun) error {
+	g.open = false
+	return r.release(g.row)
+}
+
+// unseat gives up a member's row.
+func (r *runner) unseat(m *member) error {
+	m.seated, m.cached = false, 0
+	return r.release(m.row)
 }
 
 func (r *runner) release(row int) error {
@@ -239,7 +281,7 @@ func (r *runner) report() {
 		return
 	}
 	p := Progress{Generated: r.stats.GeneratedTokens, Rows: r.rows, Ended: r.ended, Total: r.total}
-	for m := range r.live() {
+	for m := range r.begun() {
 		if m.state == processing {
 			p.Waiting++
 		}

@@ -1,0 +1,124 @@
+package rollout
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// The cache has a budget of pages. What a forward pass needs is known from token counts alone, see
+// model.CacheUsage, so that under Fixed what gives way repeats with them. When pages run short,
+// nobody new is admitted; then what is newest gives way, and is encoded again when there is room.
+
+// pages is the number of pages that hold so many tokens.
+func (r *runner) pages(tokens int) int { return (tokens + r.pageTokens - 1) / r.pageTokens }
+
+// growth is the number of pages that a row of so many tokens lacks for more.
+func (r *runner) growth(tokens, more int) int { return r.pages(tokens+more) - r.pages(tokens) }
+
+// ownPages is the number of pages that a member without a row takes beside those of the prompt.
+func (r *runner) ownPages(m *member) int {
+	return r.pages(m.length()) - len(m.group.prompt)/r.pageTokens
+}
+
+// checkBudget refuses a budget in which not even one trajectory of each question has room.
+func (r *runner) checkBudget() error {
+	for _, g := range r.groups {
+		if r.pageLimit == 0 || g.running == 0 {
+			continue
+		}
+		m := g.members[0]
+		longest := min(len(m.t.PromptIDs)+r.MaxResponseTokens, m.contextLimit)
+		if need := r.pages(len(g.prompt)) + r.pages(longest) - len(g.prompt)/r.pageTokens; need > r.pageLimit {
+			return fmt.Errorf("rollout: a cache of %d tokens does not hold question %q, whose prompt has %d tokens and whose trajectories may have %d: at least %d are needed",
+				r.CacheTokens, g.Question.ID, len(m.t.PromptIDs), longest, need*r.pageTokens)
+		}
+	}
+	return nil
+}
+
+// hasRoom reports whether a group may take so many more pages: room is kept for what is to be
+// forwarded already, and for a page more for each that runs.
+func (r *runner) hasRoom(g *groupRun, pages int) bool {
+	if r.pageLimit == 0 || r.mustGoOn(g) {
+		return true
+	}
+	taken := r.session.Usage().Pages + pages + 1
+	for m := range r.live() {
+		taken += r.growth(m.cached, len(m.feed)) + 1
+	}
+	for _, other := range r.groups {
+		if other.open {
+			taken += r.growth(len(other.prompt)-len(other.rest), len(other.rest))
+		}
+	}
+	return taken <= r.pageLimit
+}
+
+// compose fills a forward pass for which there is room in the cache.
+func (r *runner) compose() ([]share, error) {
+	for {
+		shares := r.assemble()
+		if r.fits(shares) {
+			return shares, nil
+		}
+		if given, err := r.giveUp(); err != nil || !given {
+			return shares, err
+		}
+	}
+}
+
+func (r *runner) fits(shares []share) bool {
+	if r.pageLimit == 0 {
+		return true
+	}
+	pages := r.session.Usage().Pages
+	for _, s := range shares {
+		if s.group != nil {
+			pages += r.growth(len(s.group.prompt)-len(s.group.rest), len(s.ids))
+		} else {
+			pages += r.growth(s.member.cached, len(s.ids))
+		}
+	}
+	return pages <= r.pageLimit
+}
+
+// giveUp makes room in the cache and reports whether it could. Trajectories that have ended go
+// first, once they are measured, then prompts that nobody runs behind, then the newest live
+// trajectory. What is foremost stays, so that it always goes on.
+func (r *runner) giveUp() (bool, error) {
+	if len(r.held) > 0 {
+		return true, r.measure()
+	}
+	foremost := r.foremost()
+	for _, g := range slices.Backward(r.groups) {
+		if g.open && g != foremost && !slices.ContainsFunc(g.members, (*member).live) {
+			g.lost = len(g.prompt) - len(g.rest)
+			return true, r.closePrompt(g)
+		}
+	}
+	live := slices.Collect(r.live())
+	if len(live) < 2 {
+		return false, nil
+	}
+	return true, r.putAside(live[len(live)-1])
+}
+
+// putAside takes a member's row. The member keeps all it has, and waits for another row.
+func (r *runner) putAside(m *member) error {
+	m.lost = m.cached - len(m.group.prompt)
+	if err := r.unseat(m); err != nil {
+		return err
+	}
+	r.setAside(m)
+	return nil
+}
+
+// setAside makes a member without a row wait for one.
+func (r *runner) setAside(m *member) {
+	r.stats.PutAside++
+	m.feed = nil
+	if m.state == generating {
+		m.idle = time.Now()
+	}
+}
