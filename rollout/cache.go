@@ -21,6 +21,19 @@ func (r *runner) ownPages(m *member) int {
 	return r.pages(m.length()) - len(m.group.prompt)/r.pageTokens
 }
 
+// writtenAnew bounds the tokens of a limited context that are neither in the prompt nor in the
+// response: the tags of an empty memory, the edges of memory and action, the end of their turn.
+const writtenAnew = 16
+
+// longest is the number of tokens that a row of the member may come to hold.
+func (r *runner) longest(m *member) int {
+	most := len(m.t.PromptIDs) + r.MaxResponseTokens
+	if r.rules.limited {
+		most += writtenAnew
+	}
+	return min(most, m.contextLimit)
+}
+
 // checkBudget refuses a budget in which not even one trajectory of each question has room.
 func (r *runner) checkBudget() error {
 	for _, g := range r.groups {
@@ -28,10 +41,9 @@ func (r *runner) checkBudget() error {
 			continue
 		}
 		m := g.members[0]
-		longest := min(len(m.t.PromptIDs)+r.MaxResponseTokens, m.contextLimit)
-		if need := r.pages(len(g.prompt)) + r.pages(longest) - len(g.prompt)/r.pageTokens; need > r.pageLimit {
+		if need := r.pages(len(g.prompt)) + r.pages(r.longest(m)) - len(g.prompt)/r.pageTokens; need > r.pageLimit {
 			return fmt.Errorf("rollout: a cache of %d tokens does not hold question %q, whose prompt has %d tokens and whose trajectories may have %d: at least %d are needed",
-				r.CacheTokens, g.Question.ID, len(m.t.PromptIDs), longest, need*r.pageTokens)
+				r.CacheTokens, g.Question.ID, len(m.t.PromptIDs), r.longest(m), need*r.pageTokens)
 		}
 	}
 	return nil

@@ -21,7 +21,7 @@ type fakePolicy struct {
 	encode func(text string) []int32 // in place of random pieces, if it is set
 
 	pageTokens int
-	limit      int                          // pages; 0 is no bound. Without one set, that of the session's options
+	limit      int                          // pages; 0 is no bound
 	onStep     func([]model.RowInput) error // may refuse a step
 	onFork     func(rows int) error         // may refuse a row
 	onScore    func([]model.Piece) error    // may refuse to score
@@ -34,6 +34,7 @@ type fakePolicy struct {
 	rows     map[int]*fakeRow   // open
 	past     [][]int32          // contents of released rows
 	pages    int                // in use
+	refused  int                // steps that found too few of them
 	forked   int                // open rows that were forked: those of members
 	peak     int                // most of these at a time
 	peakAll  int                // most rows at a time
@@ -80,9 +81,7 @@ func (p *fakePolicy) NewSession(options model.SessionOptions) (model.Session, er
 	if len(options.Valid) == 0 {
 		return nil, errors.New("no vocabulary")
 	}
-	if p.limit == 0 {
-		p.limit = p.pagesOf(options.CacheTokens)
-	}
+	p.limit = p.pagesOf(options.CacheTokens)
 	return p, nil
 }
 
@@ -170,6 +169,7 @@ func (p *fakePolicy) Step(inputs []model.RowInput) ([]model.Sampled, error) {
 		pages += p.growth(row, len(in.IDs))
 	}
 	if err := p.take(pages); err != nil {
+		p.refused++
 		return nil, err
 	}
 	sampled := make([]model.Sampled, len(inputs))
