@@ -223,7 +223,7 @@ func (j *job) newRun(source *checkpoint.Source, identity checkpoint.Identity) (*
 	if err != nil {
 		return nil, fault.Usage(err)
 	}
-	var reference model.Scorer
+	var reference trainer.Reference
 	if j.reference != nil {
 		reference = j.reference
 	}
@@ -343,8 +343,9 @@ func trainerOptions(c *config.Config, t *texts, tools rollout.Tools, device stri
 			MinGroup: c.Advantage.MinGroup, OutcomeMinStd: c.Advantage.Outcome.MinStd, MemoryMinStd: c.Advantage.Memory.MinStd,
 			MemoryGate: c.Advantage.Memory.Gate, MemoryPool: c.Advantage.Memory.Pool, DropEqualGroups: c.Advantage.DropEqualGroups,
 		},
-		Update: updateOptions(c),
-		Decode: t.tokenizer.Decode,
+		Scoring: trainer.ScoringOptions{Form: c.Scoring.Form, RolloutOldLogProbs: c.Scoring.OldLogProb == "rollout"},
+		Update:  updateOptions(c),
+		Decode:  t.tokenizer.Decode,
 	}
 }
 
@@ -361,6 +362,6 @@ func updateOptions(c *config.Config) trainer.UpdateOptions {
 		},
 		LearningRate: c.LearningRate, PPOEpochs: c.Optimizer.PPOEpochs,
 		QuestionsPerMinibatch: c.Optimizer.QuestionsPerMinibatch, MicroBatchTokens: c.Optimizer.MicroBatchTokens,
-		MaxNonfinite: c.Optimizer.MaxNonfinite, RolloutOldLogProbs: c.Scoring.OldLogProb == "rollout",
+		MaxNonfinite: c.Optimizer.MaxNonfinite,
 	}
 }

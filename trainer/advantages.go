@@ -2,13 +2,13 @@ package trainer
 
 import (
 	"github.com/mempo-train/mempo-train/advantage"
+	"github.com/mempo-train/mempo-train/rollout"
 )
 
 // GroupAdvantages are the advantages of one question's trajectories, spread over tokens too.
 type GroupAdvantages struct {
 	advantage.Advantages
 	Tokens [][]float32 // [trajectory][response token]
-	Masks  [][]bool    // [trajectory][response token]: trained tokens
 }
 
 // advantages normalises per question, over whole trajectories, before anything is cut into turns
@@ -16,11 +16,9 @@ type GroupAdvantages struct {
 func (t *Trainer) advantages(graded []Graded, memories Memories) ([]GroupAdvantages, error) {
 	all := make([]GroupAdvantages, len(graded))
 	for g, group := range graded {
-		scores := make([]float64, len(group.Trajectories))
-		failed := make([]bool, len(group.Trajectories))
+		scores, failed := group.outcomes()
 		rewards := make([][]float64, len(group.Trajectories))
-		for i, trajectory := range group.Trajectories {
-			scores[i], failed[i] = group.Outcomes[i].Score, trajectory.Stop.Failed()
+		for i := range group.Trajectories {
 			for _, turn := range memories[g][i] {
 				rewards[i] = append(rewards[i], turn.Reward)
 			}
@@ -42,17 +40,30 @@ func (t *Trainer) advantages(graded []Graded, memories Memories) ([]GroupAdvanta
 // spread lays a trajectory's advantages over its tokens.
 func (t *Trainer) spread(a *GroupAdvantages, group Graded, i int) error {
 	trajectory := group.Trajectories[i]
-	mask := trajectory.ResponseMask
-	if t.Reward.Truncated == "mask" && trajectory.Truncated() {
-		mask = make([]bool, len(mask))
-	}
 	spans := make([]advantage.Span, len(trajectory.Turns))
 	for k, turn := range trajectory.Turns {
 		if turn.HasMemory {
 			spans[k] = advantage.Span(turn.Memory)
 		}
 	}
-	tokens, err := advantage.Broadcast(mask, spans, a.Outcome[i], a.Memory[i], t.Advantage.MemoryWeight)
-	a.Tokens, a.Masks = append(a.Tokens, tokens), append(a.Masks, mask)
+	tokens, err := advantage.Broadcast(t.mask(trajectory), spans, a.Outcome[i], a.Memory[i], t.Advantage.MemoryWeight)
+	a.Tokens = append(a.Tokens, tokens)
 	return err
+}
+
+// mask is true on the trained tokens of a trajectory's response.
+func (t *Trainer) mask(trajectory *rollout.Trajectory) []bool {
+	if t.Reward.Truncated == "mask" && trajectory.Truncated() {
+		return make([]bool, len(trajectory.ResponseMask))
+	}
+	return trajectory.ResponseMask
+}
+
+// outcomes are the scores of the trajectories, and which of them failed.
+func (g Graded) outcomes() (scores []float64, failed []bool) {
+	for i, trajectory := range g.Trajectories {
+		scores = append(scores, g.Outcomes[i].Score)
+		failed = append(failed, trajectory.Stop.Failed())
+	}
+	return scores, failed
 }

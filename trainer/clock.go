@@ -31,6 +31,9 @@ func (c *clock) start(stage string) (stop func()) {
 	return func() { c.seconds[stage] += time.Since(begun).Seconds() }
 }
 
+// took counts time that a stage took within another one.
+func (c *clock) took(stage string, seconds float64) { c.seconds[stage] += seconds }
+
 // tokens counts tokens that went through the model.
 func (c *clock) tokens(stage string, n int) { c.counters[stage] += float64(n) }
 

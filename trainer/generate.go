@@ -2,6 +2,7 @@ package trainer
 
 import (
 	"context"
+	"time"
 
 	"github.com/mempo-train/mempo-train/reward"
 	"github.com/mempo-train/mempo-train/rollout"
@@ -27,9 +28,9 @@ type Tally struct {
 }
 
 // generate samples the trajectories; each is graded as soon as it ends, beside the generation of
-// the others.
-func (t *Trainer) generate(ctx context.Context, step int, questions []rollout.Drawn, clock *clock) ([]Graded, rollout.Stats, error) {
-	defer clock.start(stageRollout)()
+// the others, and in the cached form its memories are measured.
+func (t *Trainer) generate(ctx context.Context, step int, questions []rollout.Drawn, clock *clock) ([]Graded, Measured, rollout.Stats, error) {
+	begun := time.Now()
 	outcomes := map[*rollout.Trajectory]Outcome{}
 	var failed error
 	var tally Tally
@@ -50,15 +51,21 @@ func (t *Trainer) generate(ctx context.Context, step int, questions []rollout.Dr
 	if t.watch.Rollout != nil {
 		options.Progress = func(p rollout.Progress) { t.watch.Rollout(p, tally) }
 	}
+	measured := t.measureAlong(&options)
 	groups, stats, err := rollout.Run(ctx, t.actor, questions, options, t.Tools)
 	if err == nil {
 		err = failed
 	}
 	if err != nil {
-		return nil, stats, err
+		return nil, nil, stats, err
 	}
+	clock.took(stageRollout, (time.Since(begun) - stats.ScoreTime).Seconds())
 	clock.tokens(stageRollout, stats.ForwardTokens)
-	return withOutcomes(groups, outcomes), stats, nothingValid(groups)
+	if stats.ScoredTokens > 0 {
+		clock.took(stageMemory, stats.ScoreTime.Seconds())
+		clock.tokens(stageMemory, stats.ScoredTokens)
+	}
+	return withOutcomes(groups, outcomes), measured, stats, nothingValid(groups)
 }
 
 func withOutcomes(groups []*rollout.Group, outcomes map[*rollout.Trajectory]Outcome) []Graded {

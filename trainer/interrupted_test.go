@@ -160,25 +160,6 @@ func TestNoHalfGradientIsLeftBehind(t *testing.T) {
 	}
 }
 
-// failingScorer fails, or cancels, at its first call.
-type failingScorer struct {
-	err    error
-	cancel context.CancelFunc
-	calls  int
-}
-
-func (s *failingScorer) Score(rows []model.ScoreRow, _ float64) ([]model.RowScores, error) {
-	s.calls++
-	if s.cancel != nil {
-		s.cancel()
-	}
-	scores := make([]model.RowScores, len(rows))
-	for k, row := range rows {
-		scores[k].LogProbs = make([]float32, len(row.Positions))
-	}
-	return scores, s.err
-}
-
 // The end of ctx drops the step wherever it stands.
 func TestACancelledStepTrainsOnNothing(t *testing.T) {
 	o := toyOptions(4)
@@ -192,31 +173,40 @@ func TestACancelledStepTrainsOnNothing(t *testing.T) {
 			return func() int { return 1 }
 		},
 		"while memories are scored": func(_ *Trainer, a *toyActor, cancel context.CancelFunc) func() int {
-			a.probability = func(string) float64 {
+			calls := 0
+			a.onScore = func() error {
 				cancel()
-				return 0.5
+				calls++
+				return nil
 			}
-			return func() int { return len(a.calls) }
+			return func() int { return calls }
 		},
 		"while the reference scores": func(t *Trainer, _ *toyActor, cancel context.CancelFunc) func() int {
-			scorer := &failingScorer{cancel: cancel}
-			t.reference = scorer
-			return func() int { return scorer.calls }
+			calls := 0
+			t.reference.(*toyScorer).onScore = func() error {
+				cancel()
+				calls++
+				return nil
+			}
+			return func() int { return calls }
 		},
 	}
 	for name, arrange := range tests {
-		t.Run(name, func(t *testing.T) {
-			trainer, actor := newToyTrainer(t, o, mixed)
-			ctx, cancel := context.WithCancel(context.Background())
-			defer cancel()
-			calls := arrange(trainer, actor, cancel)
-			if _, err := trainer.Step(ctx, 1, drawn("a")); !errors.Is(err, context.Canceled) {
-				t.Errorf("got %v", err)
-			}
-			if calls() != 1 || len(actor.micro) != 0 || actor.open != 0 {
-				t.Errorf("it went on for %d calls, trained %d micro-batches, left %d sessions", calls(), len(actor.micro), actor.open)
-			}
-		})
+		for _, form := range forms {
+			t.Run(name+"/"+form, func(t *testing.T) {
+				o.Scoring.Form = form
+				trainer, actor := newToyTrainer(t, o, mixed)
+				ctx, cancel := context.WithCancel(context.Background())
+				defer cancel()
+				calls := arrange(trainer, actor, cancel)
+				if _, err := trainer.Step(ctx, 1, drawn("a")); !errors.Is(err, context.Canceled) {
+					t.Errorf("got %v", err)
+				}
+				if calls() != 1 || len(actor.micro) != 0 || actor.open != 0 {
+					t.Errorf("it went on for %d calls, trained %d micro-batches, left %d sessions", calls(), len(actor.micro), actor.open)
+				}
+			})
+		}
 	}
 }
 
@@ -224,22 +214,24 @@ func TestErrorsOfTheDeviceEndTheStep(t *testing.T) {
 	broken := errors.New("device lost")
 	tests := map[string]func(*Trainer, *toyActor){
 		"generation": func(_ *Trainer, a *toyActor) { a.onStep = func([]rollout.SeedKey) error { return broken } },
-		"reference":  func(t *Trainer, _ *toyActor) { t.reference = &failingScorer{err: broken} },
-		"actor":      func(t *Trainer, a *toyActor) { t.actor = &brokenActor{toyActor: a, score: broken} },
+		"reference":  func(t *Trainer, _ *toyActor) { t.reference.(*toyScorer).onScore = func() error { return broken } },
+		"actor":      func(_ *Trainer, a *toyActor) { a.onScore = func() error { return broken } },
 		"peak":       func(t *Trainer, a *toyActor) { t.actor = &brokenActor{toyActor: a, reset: broken} },
 		"usage":      func(t *Trainer, a *toyActor) { t.actor = &brokenActor{toyActor: a, usage: broken} },
 	}
 	for name, arrange := range tests {
-		for _, memory := range []string{"off", "mem"} {
-			o := toyOptions(4)
-			o.Reward.MemoryReward = memory
-			trainer, actor := newToyTrainer(t, o, mixed)
-			arrange(trainer, actor)
-			if result, err := trainer.Step(context.Background(), 1, drawn("a")); !errors.Is(err, broken) || result != nil {
-				t.Errorf("%s with memory %s: %v", name, memory, err)
-			}
-			if actor.open != 0 {
-				t.Errorf("%s: %d sessions left open", name, actor.open)
+		for _, form := range forms {
+			for _, memory := range []string{"off", "mem"} {
+				o := toyOptions(4)
+				o.Reward.MemoryReward, o.Scoring.Form = memory, form
+				trainer, actor := newToyTrainer(t, o, mixed)
+				arrange(trainer, actor)
+				if result, err := trainer.Step(context.Background(), 1, drawn("a")); !errors.Is(err, broken) || result != nil {
+					t.Errorf("%s with memory %s, %s: %v", name, memory, form, err)
+				}
+				if actor.open != 0 {
+					t.Errorf("%s, %s: %d sessions left open", name, form, actor.open)
+				}
 			}
 		}
 	}
@@ -247,14 +239,7 @@ func TestErrorsOfTheDeviceEndTheStep(t *testing.T) {
 
 type brokenActor struct {
 	*toyActor
-	score, reset, usage error
-}
-
-func (a *brokenActor) Score(rows []model.ScoreRow, temperature float64) ([]model.RowScores, error) {
-	if a.score != nil {
-		return nil, a.score
-	}
-	return a.toyActor.Score(rows, temperature)
+	reset, usage error
 }
 
 func (a *brokenActor) ResetPeak() error { return a.reset }

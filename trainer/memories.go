@@ -1,48 +1,22 @@
 package trainer
 
 import (
-	"context"
 	"math"
 
 	"github.com/mempo-train/mempo-train/model"
 	"github.com/mempo-train/mempo-train/model/tokenizer"
 	"github.com/mempo-train/mempo-train/reward"
 	"github.com/mempo-train/mempo-train/rollout"
-	"github.com/mempo-train/mempo-train/trainer/batch"
 )
+
+// memoryTemperature is that of the probabilities of golden answers.
+const memoryTemperature = 1
 
 // TurnMemory is the measure of one turn's memory; NaN everywhere for a turn without a reward.
 type TurnMemory struct{ PFull, PMem, Reward float64 }
 
 // Memories holds the measures of every turn: [group][trajectory][turn].
 type Memories [][][]TurnMemory
-
-// scoreMemories is the extra forward pass, in its plain form: the golden answer is scored after
-// the full context and after the memory alone, each sequence run whole.
-func (t *Trainer) scoreMemories(ctx context.Context, graded []Graded, clock *clock) (Memories, error) {
-	memories := noMemories(graded)
-	if t.Reward.MemoryReward == "off" {
-		return memories, nil
-	}
-	defer clock.start(stageMemory)()
-	rows, turns := t.memoryRows(graded, memories)
-	scores, err := t.scoreInBatches(ctx, t.actor, stageMemory, rows, 1, clock)
-	if err != nil {
-		return nil, err
-	}
-	for k, turn := range turns {
-		if turn.PFull, err = reward.AnswerProbability(scores[2*k].LogProbs, t.Reward.AnswerProb); err != nil {
-			return nil, err
-		}
-		if turn.PMem, err = reward.AnswerProbability(scores[2*k+1].LogProbs, t.Reward.AnswerProb); err != nil {
-			return nil, err
-		}
-		if turn.Reward, err = reward.MemoryReward(turn.PMem, turn.PFull, t.Reward.MemoryReward); err != nil {
-			return nil, err
-		}
-	}
-	return memories, nil
-}
 
 func noMemories(graded []Graded) Memories {
 	memories := make(Memories, len(graded))
@@ -58,54 +32,75 @@ func noMemories(graded []Graded) Memories {
 	return memories
 }
 
-// memoryRows lists two rows for each turn that is measured, full context first.
-func (t *Trainer) memoryRows(graded []Graded, memories Memories) (rows []model.ScoreRow, turns []*TurnMemory) {
+// Measured holds, by trajectory, the scores of the golden answer behind the two contexts of each of
+// its memories, in the order of memoryPairs: those that were measured when the trajectory ended.
+type Measured map[*rollout.Trajectory][]model.RowScores
+
+// measureAlong has the memories of each trajectory measured against the cache of its generation.
+func (t *Trainer) measureAlong(options *rollout.Options) Measured {
+	measured := Measured{}
+	if t.Scoring.Form != FormCached {
+		return measured
+	}
+	options.Measure = func(g *rollout.Group, trajectory *rollout.Trajectory) []rollout.Branch {
+		var branches []rollout.Branch
+		for _, pair := range t.memoryPairs(g, trajectory) {
+			branches = append(branches, pair.Full.Branch(pair.Turn), pair.Memory.Branch(pair.Turn))
+		}
+		return branches
+	}
+	options.Measured = func(_ *rollout.Group, trajectory *rollout.Trajectory, _ []rollout.Branch, scores []model.RowScores) {
+		measured[trajectory] = scores
+	}
+	return measured
+}
+
+// memoryPairs lists what the memories of a trajectory are measured in.
+func (t *Trainer) memoryPairs(g *rollout.Group, trajectory *rollout.Trajectory) []reward.MemoryPair {
+	if t.Reward.MemoryReward == "off" || trajectory.Stop.Failed() {
+		return nil
+	}
 	prefix := t.Rollout.Vocabulary.Encode(tokenizer.Segment{Text: t.Rollout.AnswerPrefix, Trusted: true})
+	answer := t.Rollout.Vocabulary.EncodePlain(rollout.AnswerText(g.Question))
+	var pairs []reward.MemoryPair
+	for _, pair := range reward.MemoryPairs(trajectory, prefix, answer) {
+		if longest := t.Reward.ContextLength; longest == 0 || len(pair.Full.IDs) <= longest {
+			pairs = append(pairs, pair)
+		}
+	}
+	return pairs
+}
+
+// memoryRows lists the two rows of each memory that is still to be measured, full context first,
+// and where the measure goes.
+func (t *Trainer) memoryRows(graded []Graded, measured Measured, memories Memories) (rows []model.ScoreRow, turns []*TurnMemory, err error) {
 	for g, group := range graded {
-		answer := t.Rollout.Vocabulary.EncodePlain(rollout.AnswerText(group.Question))
 		for i, trajectory := range group.Trajectories {
-			if trajectory.Stop.Failed() {
-				continue
-			}
-			for _, pair := range reward.MemoryPairs(trajectory, prefix, answer) {
-				if longest := t.Reward.ContextLength; longest > 0 && len(pair.Full.IDs) > longest {
+			scores := measured[trajectory]
+			for k, pair := range t.memoryPairs(group.Group, trajectory) {
+				turn := &memories[g][i][pair.Turn]
+				if len(scores) == 0 {
+					rows = append(rows, pair.Full.ScoreRow, pair.Memory.ScoreRow)
+					turns = append(turns, turn)
 					continue
 				}
-				rows = append(rows, pair.Full.ScoreRow, pair.Memory.ScoreRow)
-				turns = append(turns, &memories[g][i][pair.Turn])
+				if *turn, err = t.measure(scores[2*k], scores[2*k+1]); err != nil {
+					return nil, nil, err
+				}
 			}
 		}
 	}
-	return rows, turns
+	return rows, turns, nil
 }
 
-// scoreInBatches scores rows in batches of bounded size and shows the progress.
-func (t *Trainer) scoreInBatches(ctx context.Context, scorer model.Scorer, stage string, rows []model.ScoreRow, temperature float64, clock *clock) ([]model.RowScores, error) {
-	lengths := make([]int, len(rows))
-	for k, row := range rows {
-		lengths[k] = len(row.IDs)
-		clock.tokens(stage, len(row.IDs))
+// measure turns the scores of the golden answer behind the two contexts of a memory into its worth.
+func (t *Trainer) measure(full, memory model.RowScores) (turn TurnMemory, err error) {
+	if turn.PFull, err = reward.AnswerProbability(full.LogProbs, t.Reward.AnswerProb); err != nil {
+		return turn, err
 	}
-	add, done := t.stage(stage, len(rows))
-	defer done()
-	var all []model.RowScores
-	for _, part := range batch.Split(lengths, t.Update.MicroBatchTokens) {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		scores, err := scorer.Score(rows[part.Start:part.End], temperature)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, scores...)
-		add(part.End - part.Start)
+	if turn.PMem, err = reward.AnswerProbability(memory.LogProbs, t.Reward.AnswerProb); err != nil {
+		return turn, err
 	}
-	return all, nil
-}
-
-func (t *Trainer) stage(name string, total int) (add func(int), done func()) {
-	if t.watch.Stage == nil || total == 0 {
-		return func(int) {}, func() {}
-	}
-	return t.watch.Stage(name, total)
+	turn.Reward, err = reward.MemoryReward(turn.PMem, turn.PFull, t.Reward.MemoryReward)
+	return turn, err
 }

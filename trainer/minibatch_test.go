@@ -79,7 +79,7 @@ func TestOldLogProbsOfTheRollout(t *testing.T) {
 	noise := func(id int32) float32 { return 0.125 * float32(2*(id%2)-1) } // up and down
 	for _, fromRollout := range []bool{true, false} {
 		o := toyOptions(2)
-		o.Update.RolloutOldLogProbs = fromRollout
+		o.Scoring.RolloutOldLogProbs = fromRollout
 		trainer, actor := newToyTrainer(t, o, mixed)
 		exact := actor.frozen(0)
 		actor.logProb = func(ids []int32) float32 { return exact.last(ids) + noise(ids[len(ids)-1]) }

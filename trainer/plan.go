@@ -1,11 +1,10 @@
 package trainer
 
 import (
-	"context"
 	"math/rand/v2"
 	"slices"
 
-	"github.com/mempo-train/mempo-train/model"
+	"github.com/mempo-train/mempo-train/advantage"
 	"github.com/mempo-train/mempo-train/rollout"
 	"github.com/mempo-train/mempo-train/trainer/batch"
 )
@@ -15,56 +14,50 @@ import (
 type trainedRow struct {
 	group, member int
 	ids           []int32
-	positions     []int32 // of the trained tokens in ids
-	advantages    []float32
+	positions     []int32   // of the trained tokens in ids
+	response      []int     // of the same tokens in the trajectory's response
 	sampled       []float32 // log-probs seen when sampling
 }
 
-// Plan says which rows meet in which mini-batch (one optimiser step) of which epoch.
-type Plan struct {
-	rows   []trainedRow
-	epochs [][]minibatch
+// Rows are what may be trained on.
+type Rows struct {
+	questions int // of the step
+	all       []trainedRow
 }
 
-// minibatch lists rows by index, cut into micro-batches.
-type minibatch struct{ micro [][]int }
-
-// shuffleStream keeps the shuffles of mini-batches apart from other uses of the run's seed.
-const shuffleStream = 0x6d696e69
-
-// plan draws the mini-batches: whole questions, shuffled anew in each epoch by the run's seed.
-func (t *Trainer) plan(step int, graded []Graded, advantages []GroupAdvantages) *Plan {
-	plan := &Plan{}
-	byQuestion := make([][]int, len(graded))
+// rows lists the sequences that have a token to be trained. Questions that are left out whatever
+// their memories are worth have none, so that nothing is scored for them.
+func (t *Trainer) rows(graded []Graded) (*Rows, error) {
+	rows := &Rows{questions: len(graded)}
 	for g, group := range graded {
-		if advantages[g].LeftOut {
+		scores, failed := group.outcomes()
+		plain, err := advantage.Compute(scores, nil, failed, t.Advantage)
+		if err != nil {
+			return nil, err
+		}
+		if plain.LeftOut && (plain.Valid < t.Advantage.MinGroup || t.Reward.MemoryReward == "off") {
 			continue
 		}
 		for i, trajectory := range group.Trajectories {
-			for _, row := range trainedRows(trajectory, advantages[g].Masks[i], advantages[g].Tokens[i]) {
+			for _, row := range trainedRows(trajectory, t.mask(trajectory)) {
 				row.group, row.member = g, i
-				byQuestion[g] = append(byQuestion[g], len(plan.rows))
-				plan.rows = append(plan.rows, row)
+				rows.all = append(rows.all, row)
 			}
 		}
 	}
-	for epoch := range t.Update.PPOEpochs {
-		random := rand.New(rand.NewPCG(t.Rollout.Seed^shuffleStream, uint64(step)<<16|uint64(epoch)))
-		plan.epochs = append(plan.epochs, t.cut(plan.rows, byQuestion, random.Perm(len(graded))))
-	}
-	return plan
+	return rows, nil
 }
 
 // trainedRows are the sequences of a trajectory that have a trained token; a failed trajectory has
-// none. mask and advantages are aligned with the response.
-func trainedRows(t *rollout.Trajectory, mask []bool, advantages []float32) []trainedRow {
+// none. mask is aligned with the response.
+func trainedRows(t *rollout.Trajectory, mask []bool) []trainedRow {
 	var rows []trainedRow
 	for _, s := range sequences(t) {
 		row := trainedRow{ids: slices.Concat(s.context, t.ResponseIDs[s.Start:s.End])}
 		for k := s.Start; k < s.End; k++ {
 			if mask[k] {
 				row.positions = append(row.positions, int32(len(s.context)+k-s.Start))
-				row.advantages = append(row.advantages, advantages[k])
+				row.response = append(row.response, k)
 				row.sampled = append(row.sampled, t.LogProbs[k])
 			}
 		}
@@ -94,6 +87,58 @@ func sequences(t *rollout.Trajectory) []sequence {
 	return all
 }
 
+// Plan says which rows meet in which mini-batch (one optimiser step) of which epoch.
+type Plan struct {
+	rows       []trainedRow
+	advantages [][]float32 // of each row, aligned with its positions
+	epochs     [][]minibatch
+}
+
+// minibatch lists rows by index, cut into micro-batches.
+type minibatch struct{ micro [][]int }
+
+// trained lists the rows of the plan: those of questions that are not left out.
+func (p *Plan) trained() []int {
+	var all []int
+	for _, mini := range p.epochs[0] {
+		all = slices.Concat(all, slices.Concat(mini.micro...))
+	}
+	slices.Sort(all)
+	return all
+}
+
+// plan draws the mini-batches of the update.
+func (t *Trainer) plan(step int, rows *Rows, advantages []GroupAdvantages) *Plan {
+	plan := &Plan{rows: rows.all}
+	for _, row := range rows.all {
+		of := make([]float32, len(row.response))
+		for k, at := range row.response {
+			of[k] = advantages[row.group].Tokens[row.member][at]
+		}
+		plan.advantages = append(plan.advantages, of)
+	}
+	leftOut := func(g int) bool { return advantages[g].LeftOut }
+	for epoch := range t.Update.PPOEpochs {
+		plan.epochs = append(plan.epochs, t.minibatches(step, epoch, rows, leftOut))
+	}
+	return plan
+}
+
+// shuffleStream keeps the shuffles of mini-batches apart from other uses of the run's seed.
+const shuffleStream = 0x6d696e69
+
+// minibatches of an epoch hold whole questions, shuffled by the run's seed.
+func (t *Trainer) minibatches(step, epoch int, rows *Rows, leftOut func(group int) bool) []minibatch {
+	byQuestion := make([][]int, rows.questions)
+	for k, row := range rows.all {
+		if !leftOut(row.group) {
+			byQuestion[row.group] = append(byQuestion[row.group], k)
+		}
+	}
+	random := rand.New(rand.NewPCG(t.Rollout.Seed^shuffleStream, uint64(step)<<16|uint64(epoch)))
+	return t.cut(rows.all, byQuestion, random.Perm(rows.questions))
+}
+
 // cut makes the mini-batches of one epoch from questions in the given order.
 func (t *Trainer) cut(rows []trainedRow, byQuestion [][]int, order []int) []minibatch {
 	var all []minibatch
@@ -116,63 +161,4 @@ func (t *Trainer) cut(rows []trainedRow, byQuestion [][]int, order []int) []mini
 		all = append(all, m)
 	}
 	return all
-}
-
-// ResponseScores are aligned with the rows of a plan; each is aligned with the row's positions.
-type ResponseScores struct {
-	Old, Ref, Entropy [][]float32
-}
-
-// scoreResponses computes the log-probs of the trained tokens under the actor as it is now and
-// under the reference, in the micro-batches of the first epoch: in the first update the ratio is
-// then exactly 1.
-func (t *Trainer) scoreResponses(ctx context.Context, plan *Plan, clock *clock) (*ResponseScores, error) {
-	scores := &ResponseScores{Old: make([][]float32, len(plan.rows)), Entropy: make([][]float32, len(plan.rows)), Ref: make([][]float32, len(plan.rows))}
-	old, err := t.scorePlan(ctx, t.actor, stageOld, plan, clock)
-	if err != nil {
-		return nil, err
-	}
-	for k := range plan.rows {
-		scores.Old[k], scores.Entropy[k] = old[k].LogProbs, old[k].Entropy
-		scores.Ref[k] = scores.Old[k] // without a KL term nothing else is needed
-	}
-	if t.reference == nil {
-		return scores, nil
-	}
-	ref, err := t.scorePlan(ctx, t.reference, stageRef, plan, clock)
-	if err != nil {
-		return nil, err
-	}
-	for k := range plan.rows {
-		scores.Ref[k] = ref[k].LogProbs
-	}
-	return scores, nil
-}
-
-func (t *Trainer) scorePlan(ctx context.Context, scorer model.Scorer, stage string, plan *Plan, clock *clock) ([]model.RowScores, error) {
-	defer clock.start(stage)()
-	add, done := t.stage(stage, len(plan.rows))
-	defer done()
-	all := make([]model.RowScores, len(plan.rows))
-	for _, mini := range plan.epochs[0] {
-		for _, micro := range mini.micro {
-			if err := ctx.Err(); err != nil {
-				return nil, err
-			}
-			rows := make([]model.ScoreRow, len(micro))
-			for k, row := range micro {
-				rows[k] = model.ScoreRow{IDs: plan.rows[row].ids, Positions: plan.rows[row].positions}
-				clock.tokens(stage, len(rows[k].IDs))
-			}
-			scores, err := scorer.Score(rows, t.Update.Loss.Temperature)
-			if err != nil {
-				return nil, err
-			}
-			for k, row := range micro {
-				all[row] = scores[k]
-			}
-			add(len(micro))
-		}
-	}
-	return all, nil
 }

@@ -66,8 +66,8 @@ func (t *Trainer) report(step int, d *stepData) (*Result, error) {
 func (d *stepData) outcomeMetrics(values map[string]float64) {
 	var total, em, f1, format, equal, outcomeStd mean
 	trained := map[int]bool{}
-	for _, row := range d.plan.rows {
-		trained[row.group] = true
+	for _, row := range d.plan.trained() {
+		trained[d.plan.rows[row].group] = true
 	}
 	for g, group := range d.graded {
 		for i, trajectory := range group.Trajectories {
@@ -139,10 +139,11 @@ func (d *stepData) lossMetrics(values map[string]float64) {
 	values[metrics.LossClipFraction] = l.Clipped / max(1, l.Tokens)
 	values[metrics.LossGradNorm], values[metrics.LossLearningRate] = l.GradNorm, l.LearningRate
 	var entropy, difference mean
-	for k, row := range d.plan.rows {
-		for n := range row.positions {
-			entropy.add(float64(d.scores.Entropy[k][n]))
-			difference.add(math.Abs(float64(row.sampled[n]) - float64(d.scores.Old[k][n])))
+	for _, row := range d.plan.trained() {
+		start := d.scores.Start[row]
+		for n, logProb := range start.LogProbs {
+			entropy.add(float64(start.Entropy[n]))
+			difference.add(math.Abs(float64(d.plan.rows[row].sampled[n]) - float64(logProb)))
 		}
 	}
 	values[metrics.LossEntropy], values[metrics.LossRolloutDifference] = entropy.value(), difference.value()

@@ -47,6 +47,7 @@ func toyOptions(group int) Options {
 		},
 		Tools:     rollout.Tools{Search: searchFunc(echo), TopK: 1, Concurrency: 16},
 		Reward:    RewardOptions{FormatReward: "gate", MemoryReward: "mem_minus_full", AnswerProb: "geometric", Truncated: "score"},
+		Scoring:   ScoringOptions{Form: FormNaive},
 		Advantage: advantage.Default(),
 		Update: UpdateOptions{
 			Loss:        model.LossOptions{ClipLow: 0.2, ClipHigh: 0.2, KLEstimator: "low_var_kl", KLCoef: 0.1, Temperature: 0.7},
@@ -56,6 +57,9 @@ func toyOptions(group int) Options {
 		Decode: decode,
 	}
 }
+
+// forms are all forms of scoring.
+var forms = []string{FormNaive, FormShared, FormCached}
 
 // newToyTrainer trains an actor that writes by a script, against a reference of other weights.
 func newToyTrainer(t testing.TB, o Options, s script) (*Trainer, *toyActor) {

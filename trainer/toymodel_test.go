@@ -22,16 +22,14 @@ const (
 	width     = 2 // of an embedding; its first element is the token's weight
 )
 
-// memoryTemperature is that of the extra forward pass; the tests sample at another.
-const memoryTemperature = 1
-
 // toyScorer is a "model" with one weight for each id: the log-probability of a token is a number
 // that depends on all ids up to it, plus the token's weight. It need not be a distribution, and so
 // everything can be computed by hand.
 type toyScorer struct {
 	weights     []float32
 	probability func(context string) float64 // of each token of a memory's answer, if it is set
-	calls       []scoreCall
+	calls       []scoreCall                  // of whole rows
+	onScore     func() error                 // may refuse a call, of whole rows or in a session
 }
 
 type scoreCall struct {
@@ -41,20 +39,40 @@ type scoreCall struct {
 
 func (s *toyScorer) Score(rows []model.ScoreRow, temperature float64) ([]model.RowScores, error) {
 	s.calls = append(s.calls, scoreCall{slices.Clone(rows), temperature})
+	if err := s.mayScore(); err != nil {
+		return nil, err
+	}
 	scores := make([]model.RowScores, len(rows))
 	for k, row := range rows {
-		if temperature == memoryTemperature && s.probability != nil {
-			logProb := float32(math.Log(s.probability(decode(row.IDs[:row.Positions[0]]))))
-			scores[k] = model.RowScores{LogProbs: slices.Repeat([]float32{logProb}, len(row.Positions)), Entropy: make([]float32, len(row.Positions))}
-			continue
-		}
-		logProbs := s.logProbs(row.IDs)
-		for _, position := range row.Positions {
-			scores[k].LogProbs = append(scores[k].LogProbs, logProbs[position])
-			scores[k].Entropy = append(scores[k].Entropy, toyEntropy(row.IDs[position]))
-		}
+		scores[k] = s.scoreRow(row, temperature)
 	}
 	return scores, nil
+}
+
+func (s *toyScorer) mayScore() error {
+	if s.onScore == nil {
+		return nil
+	}
+	return s.onScore()
+}
+
+// scoreRow scores a row. Tests sample at another temperature than memories are measured at.
+func (s *toyScorer) scoreRow(row model.ScoreRow, temperature float64) (scores model.RowScores) {
+	if temperature == memoryTemperature && s.probability != nil {
+		logProb := float32(math.Log(s.probability(decode(row.IDs[:row.Positions[0]]))))
+		return model.RowScores{LogProbs: slices.Repeat([]float32{logProb}, len(row.Positions)), Entropy: make([]float32, len(row.Positions))}
+	}
+	logProbs := s.logProbs(row.IDs)
+	for _, position := range row.Positions {
+		scores.LogProbs = append(scores.LogProbs, logProbs[position])
+		scores.Entropy = append(scores.Entropy, toyEntropy(row.IDs[position]))
+	}
+	return scores
+}
+
+// NewSession opens a session in which nothing can be sampled.
+func (s *toyScorer) NewSession(model.SessionOptions) (model.Session, error) {
+	return &fakeSession{scorer: s, rows: map[int]*fakeRow{}}, nil
 }
 
 // toyEntropy is a number that depends on the token.
@@ -97,8 +115,12 @@ type toyActor struct {
 
 func newToyActor(t testing.TB, s script) *toyActor {
 	a := &toyActor{toyScorer: toyScorer{weights: make([]float32, width*(endID+1))}, gradient: make([]float64, endID+1), tensors: map[string][]float32{}}
-	a.fakeWriter = fakeWriter{t: t, script: s, logProb: a.last}
+	a.fakeWriter = fakeWriter{t: t, script: s, logProb: a.last, scorer: &a.toyScorer}
 	return a
+}
+
+func (a *toyActor) NewSession(options model.SessionOptions) (model.Session, error) {
+	return a.fakeWriter.NewSession(options)
 }
 
 // frozen is a copy that does not learn, its weights moved by shift.

@@ -22,11 +22,18 @@ type Actor interface {
 	model.Memory
 }
 
+// Reference is the model that the run started from.
+type Reference interface {
+	model.Policy // only to score
+	model.Scorer
+}
+
 // Options are the constants of a run's steps.
 type Options struct {
 	Rollout   rollout.Options // Step, OnEnd and Progress are set by the trainer
 	Tools     rollout.Tools
 	Reward    RewardOptions
+	Scoring   ScoringOptions
 	Advantage advantage.Options
 	Update    UpdateOptions
 	Decode    func([]int32) string // ids to text, nothing skipped, for trajectory records
@@ -53,9 +60,8 @@ type UpdateOptions struct {
 	LearningRate          func(step int) float64 // steps count from 1
 	PPOEpochs             int
 	QuestionsPerMinibatch int
-	MicroBatchTokens      int  // of one forward pass of scoring or training; a longer row has one to itself
-	MaxNonfinite          int  // skipped optimiser steps in a row that end the run
-	RolloutOldLogProbs    bool // take the log-probs seen when sampling instead of computing them anew
+	MicroBatchTokens      int // of one forward pass of scoring or training; a longer row has one to itself, or is cut
+	MaxNonfinite          int // skipped optimiser steps in a row that end the run
 }
 
 // Counters run on over the whole run, checkpoints included.
@@ -81,7 +87,7 @@ func (c *Counters) restore(record map[string]int64) {
 type Trainer struct {
 	Options
 	actor     Actor
-	reference model.Scorer // nil when the loss has no KL term
+	reference Reference // nil when the loss has no KL term
 	Counters  Counters
 	watch     Watch
 }
@@ -93,9 +99,12 @@ type Watch struct {
 }
 
 // New makes a trainer. reference may be nil when the KL coefficient is 0.
-func New(actor Actor, reference model.Scorer, options Options, watch Watch) (*Trainer, error) {
+func New(actor Actor, reference Reference, options Options, watch Watch) (*Trainer, error) {
 	if reference == nil && options.Update.Loss.KLCoef != 0 {
 		return nil, fmt.Errorf("a KL coefficient of %g needs a reference model", options.Update.Loss.KLCoef)
+	}
+	if err := options.Scoring.validate(); err != nil {
+		return nil, err
 	}
 	return &Trainer{Options: options, actor: actor, reference: reference, watch: watch}, nil
 }
@@ -122,23 +131,26 @@ func (t *Trainer) Step(ctx context.Context, step int, questions []rollout.Drawn)
 	if err := t.actor.ResetPeak(); err != nil {
 		return nil, err
 	}
-	graded, stats, err := t.generate(ctx, step, questions, clock)
+	graded, measured, stats, err := t.generate(ctx, step, questions, clock)
 	if err != nil {
 		return nil, err
 	}
-	memories, err := t.scoreMemories(ctx, graded, clock)
+	rows, err := t.rows(graded)
 	if err != nil {
+		return nil, err
+	}
+	memories, scores, err := t.scoreActor(ctx, step, graded, measured, rows, clock)
+	if err != nil {
+		return nil, err
+	}
+	if err := t.scoreReference(ctx, step, rows, scores, clock); err != nil {
 		return nil, err
 	}
 	advantages, err := t.advantages(graded, memories)
 	if err != nil {
 		return nil, err
 	}
-	plan := t.plan(step, graded, advantages)
-	scores, err := t.scoreResponses(ctx, plan, clock)
-	if err != nil {
-		return nil, err
-	}
+	plan := t.plan(step, rows, advantages)
 	losses, err := t.update(ctx, step, plan, scores, clock)
 	data := &stepData{graded, stats, memories, advantages, plan, scores, losses, clock}
 	var nonfinite *optim.NonfiniteError

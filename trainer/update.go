@@ -22,19 +22,12 @@ type Losses struct {
 func (t *Trainer) update(ctx context.Context, step int, plan *Plan, scores *ResponseScores, clock *clock) (*Losses, error) {
 	defer clock.start(stageUpdate)()
 	losses := &Losses{LearningRate: t.Update.LearningRate(step)}
-	old := scores.Old
-	if t.Update.RolloutOldLogProbs {
-		old = make([][]float32, len(plan.rows))
-		for k, row := range plan.rows {
-			old[k] = row.sampled
-		}
-	}
-	add, done := t.stage(stageUpdate, len(plan.rows)*len(plan.epochs))
+	add, done := t.stage(stageUpdate, len(plan.trained())*len(plan.epochs))
 	defer done()
 	taken := 0
 	for _, epoch := range plan.epochs {
 		for _, mini := range epoch {
-			stats, updated, err := t.optimizerStep(ctx, plan, mini, old, scores.Ref, losses.LearningRate, add, clock)
+			stats, updated, err := t.optimizerStep(ctx, plan, mini, scores, losses.LearningRate, add, clock)
 			if err != nil {
 				return nil, err
 			}
@@ -55,7 +48,7 @@ func (t *Trainer) update(ctx context.Context, step int, plan *Plan, scores *Resp
 	return losses, nil
 }
 
-func (t *Trainer) optimizerStep(ctx context.Context, plan *Plan, mini minibatch, old, ref [][]float32, rate float64, add func(int), clock *clock) (model.LossStats, model.UpdateStats, error) {
+func (t *Trainer) optimizerStep(ctx context.Context, plan *Plan, mini minibatch, scores *ResponseScores, rate float64, add func(int), clock *clock) (model.LossStats, model.UpdateStats, error) {
 	weights, err := t.tokenWeights(plan, mini)
 	if err != nil {
 		return model.LossStats{}, model.UpdateStats{}, err
@@ -66,8 +59,8 @@ func (t *Trainer) optimizerStep(ctx context.Context, plan *Plan, mini minibatch,
 			for k, row := range micro {
 				r := plan.rows[row]
 				rows[k] = model.TrainRow{
-					IDs: r.ids, Positions: r.positions, OldLogProbs: old[row], RefLogProbs: ref[row],
-					Advantages: r.advantages, Weights: weights[row],
+					IDs: r.ids, Positions: r.positions, OldLogProbs: scores.Old[row], RefLogProbs: scores.Ref[row],
+					Advantages: plan.advantages[row], Weights: weights[row],
 				}
 				clock.tokens(stageUpdate, len(r.ids))
 			}

@@ -43,15 +43,7 @@ func learnFrom(t *testing.T, trainer *Trainer, group Graded, outcome ...float64)
 		}
 	}
 	graded, all, clock := []Graded{group}, []GroupAdvantages{a}, newClock()
-	plan := trainer.plan(1, graded, all)
-	scores, err := trainer.scoreResponses(context.Background(), plan, clock)
-	if err != nil {
-		t.Fatal(err)
-	}
-	losses, err := trainer.update(context.Background(), 1, plan, scores, clock)
-	if err != nil {
-		t.Fatal(err)
-	}
+	plan, scores, losses := updated(t, trainer, graded, all, clock)
 	result, err := trainer.report(1, &stepData{graded: graded, memories: noMemories(graded), advantages: all, plan: plan, scores: scores, losses: losses, clock: clock})
 	if err != nil {
 		t.Fatal(err)
@@ -59,11 +51,30 @@ func learnFrom(t *testing.T, trainer *Trainer, group Graded, outcome ...float64)
 	return result.Metrics
 }
 
+// updated scores groups and trains on them, with the given advantages.
+func updated(t *testing.T, trainer *Trainer, graded []Graded, all []GroupAdvantages, clock *clock) (*Plan, *ResponseScores, *Losses) {
+	t.Helper()
+	rows, err := trainer.rows(graded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, scores, err := trainer.scoreActor(context.Background(), 1, graded, nil, rows, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	plan := trainer.plan(1, rows, all)
+	losses, err := trainer.update(context.Background(), 1, plan, scores, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return plan, scores, losses
+}
+
 // withoutKL is a trainer whose loss has no KL term, and so no reference.
 func withoutKL(t *testing.T, change func(*Options)) (*Trainer, *toyActor) {
 	t.Helper()
 	o := toyOptions(1)
-	o.Update.Loss.KLCoef = 0
+	o.Update.Loss.KLCoef, o.Advantage.MinGroup = 0, 1
 	change(&o)
 	actor := newToyActor(t, nil)
 	trainer, err := New(actor, nil, o, Watch{})
@@ -162,15 +173,8 @@ func TestAdvantagesTravelWithTheirTrajectories(t *testing.T) {
 			}
 			graded, all = append(graded, group), append(all, a)
 		}
-		trainer.Update.RolloutOldLogProbs = true
-		plan := trainer.plan(1, graded, all)
-		scores, err := trainer.scoreResponses(context.Background(), plan, newClock())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := trainer.update(context.Background(), 1, plan, scores, newClock()); err != nil {
-			t.Fatal(err)
-		}
+		trainer.Scoring.RolloutOldLogProbs = true
+		updated(t, trainer, graded, all, newClock())
 		var seen []int
 		for _, row := range actor.rows() {
 			id := int(row.IDs[row.Positions[0]]) / 20
@@ -240,7 +244,7 @@ func TestOnlySampledTokensReachTheLearner(t *testing.T) {
 func TestLogProbsOfToolTokensDoNotMatter(t *testing.T) {
 	mask := []bool{true, true, true, true, false, false, false, true, true, true}
 	run := func(outside float32) (float64, []float64) {
-		trainer, actor := withoutKL(t, func(o *Options) { o.Update.RolloutOldLogProbs = true })
+		trainer, actor := withoutKL(t, func(o *Options) { o.Scoring.RolloutOldLogProbs = true })
 		trajectory := &rollout.Trajectory{PromptIDs: []int32{1, 2}, ResponseMask: mask, Stop: rollout.Answered}
 		for k, sampled := range mask {
 			trajectory.ResponseIDs = append(trajectory.ResponseIDs, int32(10+k))

@@ -1,7 +1,6 @@
 package trainer
 
 import (
-	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -22,6 +21,7 @@ type fakeWriter struct {
 	keys    map[uint64]rollout.SeedKey
 	logProb func(ids []int32) float32     // of the last of ids, given those before
 	onStep  func([]rollout.SeedKey) error // sees the turns that begin in a forward pass; may refuse it
+	scorer  *toyScorer                    // what stands behind rows is scored by
 	mutex   sync.Mutex
 	open    int // sessions
 }
@@ -44,17 +44,18 @@ func (w *fakeWriter) expect(o Options, questions []string, steps, draws int) {
 }
 
 func (w *fakeWriter) NewSession(options model.SessionOptions) (model.Session, error) {
-	if valid := options.Valid; len(valid) != endID+1 {
+	if valid := options.Valid; valid != nil && len(valid) != endID+1 { // none is needed to score
 		return nil, fmt.Errorf("a vocabulary of %d ids", len(valid))
 	}
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	w.open++
-	return &fakeSession{writer: w, rows: map[int]*fakeRow{}, began: map[rollout.SeedKey]bool{}}, nil
+	return &fakeSession{writer: w, scorer: w.scorer, rows: map[int]*fakeRow{}, began: map[rollout.SeedKey]bool{}}, nil
 }
 
 type fakeSession struct {
-	writer *fakeWriter
+	writer *fakeWriter // nil in a session of a frozen model
+	scorer *toyScorer
 	rows   map[int]*fakeRow
 	opened int
 	began  map[rollout.SeedKey]bool // turns
@@ -124,13 +125,37 @@ func (s *fakeSession) Release(row int) error {
 	return nil
 }
 
-func (s *fakeSession) Score([]model.Piece) ([]model.RowScores, error) {
-	return nil, errors.New("nothing is scored")
+// Score scores each piece as the whole row that it is the end of.
+func (s *fakeSession) Score(pieces []model.Piece) ([]model.RowScores, error) {
+	if err := s.scorer.mayScore(); err != nil {
+		return nil, err
+	}
+	scores := make([]model.RowScores, len(pieces))
+	for k, p := range pieces {
+		row := s.rows[p.Row]
+		if p.Length > len(row.ids) || p.Keep && p.Length != len(row.ids) {
+			return nil, fmt.Errorf("piece of %d tokens behind %d of %d", len(p.IDs), p.Length, len(row.ids))
+		}
+		whole := model.ScoreRow{IDs: slices.Concat(row.ids[:p.Length], p.IDs)}
+		for _, position := range p.Positions {
+			whole.Positions = append(whole.Positions, int32(p.Length)+position)
+		}
+		if len(p.Positions) > 0 {
+			scores[k] = s.scorer.scoreRow(whole, p.Temperature)
+		}
+		if p.Keep {
+			row.ids = whole.IDs
+		}
+	}
+	return scores, nil
 }
 
 func (s *fakeSession) Usage() model.CacheUsage { return model.CacheUsage{PageTokens: 1} }
 
 func (s *fakeSession) Close() error {
+	if s.writer == nil {
+		return nil
+	}
 	s.writer.mutex.Lock()
 	defer s.writer.mutex.Unlock()
 	s.writer.open--
