@@ -192,8 +192,8 @@ type Optimizer struct {
 
 // Scoring is how log-probabilities are computed.
 type Scoring struct {
-	Form       string `toml:"form"`         // of the extra forward pass: "naive", every context whole. "naive" (source)
-	OldLogProb string `toml:"old_log_prob"` // "recompute" in the trainer's own forward pass, or those seen in the "rollout". "recompute" (verl)
+	Form       string `toml:"form"`         // "naive": every context whole; "shared": what contexts and trajectories begin with once; "cached": memories behind the rollout's cache. "cached" (own)
+	OldLogProb string `toml:"old_log_prob"` // "recompute" in a forward pass, or those seen in the "rollout". "recompute" (verl)
 }
 
 // Eval is an evaluation, of its own or during training, with sampling settings of its own.
@@ -260,7 +260,7 @@ func Default() *Config {
 			LearningRate: 1e-6, Schedule: "constant", Betas: [2]float64{0.9, 0.999}, Eps: 1e-8, WeightDecay: 0.01,
 			ClipNorm: 1, PPOEpochs: 1, MicroBatchTokens: 8192, MaxNonfinite: 10,
 		},
-		Scoring:    Scoring{Form: "naive", OldLogProb: "recompute"},
+		Scoring:    Scoring{Form: "cached", OldLogProb: "recompute"},
 		Eval:       Eval{Context: List{"limited"}, TopP: 1, Samples: 1, Tools: tools.clone()},
 		Checkpoint: Checkpoint{Every: 10, Keep: 2, KeepBest: "eval/em"},
 		Bench:      Bench{PromptTokens: 128, Turns: 3, TurnTokens: 64, ToolTokens: 96, MemoryTokens: 24, AnswerTokens: 8, Repeats: 3},

@@ -99,7 +99,7 @@ func TestEveryKeyIsRead(t *testing.T) {
 	for _, d := range Diff(Default(), config) {
 		changed[d.Key] = true
 	}
-	fixed := []string{"rollout.top_p", "rollout.top_k", "scoring.form"} // one value is allowed
+	fixed := []string{"rollout.top_p", "rollout.top_k"} // one value is allowed
 	for _, e := range entries(config) {
 		if !e.isTable() && !changed[e.path()] && !slices.Contains(fixed, e.path()) {
 			t.Errorf("%s has its default", e.path())

@@ -133,7 +133,7 @@ func (c *Config) checkRun(r *rules) {
 	c.Model.check(r, toTrain)
 	r.files("data.train", c.Data.Train, "one or more question files")
 	c.Data.checkLengths(r)
-	r.oneOf("scoring.form", c.Scoring.Form, "naive")
+	r.oneOf("scoring.form", c.Scoring.Form, "naive", "shared", "cached")
 	r.oneOf("scoring.old_log_prob", c.Scoring.OldLogProb, "recompute", "rollout")
 	c.Checkpoint.check(r)
 }
