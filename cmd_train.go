@@ -322,7 +322,8 @@ func rolloutOptions(c *config.Config, t *texts, device string) rollout.Options {
 		}
 	}
 	return rollout.Options{
-		Rules: t.rules, Seed: uint64(c.Run.Seed), Schedule: schedule, BatchTokens: c.Rollout.BatchTokens, MaxRows: c.Rollout.MaxRows,
+		Rules: t.rules, Seed: uint64(c.Run.Seed), Schedule: schedule, BatchTokens: c.Rollout.BatchTokens,
+		MaxRows: c.Rollout.MaxRows, CacheTokens: c.Rollout.KVCacheTokens,
 		TrajectoryDeadline: c.Rollout.TrajectoryDeadline.Duration(), StepDeadline: c.Rollout.StepDeadline.Duration(),
 	}
 }

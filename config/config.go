@@ -83,7 +83,8 @@ type Rollout struct {
 	OnNoAction         string  `toml:"on_no_action"`          // a turn without an action: "end" the trajectory or "correct" the model. "end" (source)
 	Truncated          string  `toml:"truncated"`             // a trajectory cut by a limit: "score" it as it stands, "zero" its score, "mask" it out of the loss. "score" (source)
 	BatchTokens        int     `toml:"batch_tokens"`          // of one forward pass of generation. 4096 (own)
-	MaxRows            int     `toml:"max_rows"`              // sequences generated at the same time, more wait; 0 is no bound. 0 (own)
+	MaxRows            int     `toml:"max_rows"`              // trajectories generated at the same time, more wait; 0 is no bound. 0 (own)
+	KVCacheTokens      int     `toml:"kv_cache_tokens"`       // whose keys and values are held, shared ones once; the newest trajectories give way. 0 is no bound. 0 (own)
 	TrajectoryDeadline Seconds `toml:"trajectory_deadline_s"` // 600 (own)
 	StepDeadline       Seconds `toml:"step_deadline_s"`       // 1800 (own)
 	Prompts            Prompts `toml:"prompts"`

@@ -197,8 +197,13 @@ func (c *Config) checkRollout(r *rules) {
 	r.oneOf("rollout.on_no_action", o.OnNoAction, "end", "correct")
 	r.oneOf("rollout.truncated", o.Truncated, "score", "zero", "mask")
 	atLeast(r, "rollout.batch_tokens", o.BatchTokens, 1)
-	if o.MaxRows < 0 || o.MaxRows == 1 {
-		r.violated("rollout.max_rows", o.MaxRows, "0 for no bound, or 2 or more")
+	atLeast(r, "rollout.max_rows", o.MaxRows, 0)
+	least := o.MaxResponseTokens
+	if o.ContextLength > 0 {
+		least = min(least, o.ContextLength)
+	}
+	if tokens := o.KVCacheTokens; tokens < 0 || tokens > 0 && tokens < least {
+		r.violated("rollout.kv_cache_tokens", tokens, fmt.Sprintf("0 for no bound, or room for a prompt and a whole trajectory: more than %d", least))
 	}
 	above(r, "rollout.trajectory_deadline_s", o.TrajectoryDeadline, 0)
 	above(r, "rollout.step_deadline_s", o.StepDeadline, 0)

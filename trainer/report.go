@@ -179,6 +179,7 @@ func (d *stepData) rolloutMetrics(values map[string]float64) {
 	values[metrics.RolloutMalformed] = float64(d.stats.Malformed)
 	values[metrics.RolloutResultCut] = float64(d.stats.ResultsCut)
 	values[metrics.RolloutMemoryCut] = float64(d.stats.MemoriesCut)
+	values[metrics.RolloutPutAside] = float64(d.stats.PutAside)
 	values[metrics.ToolsFailed], values[metrics.ToolsTimeouts] = float64(d.stats.ToolFailures), float64(d.stats.ToolTimeouts)
 	values[metrics.ToolsLatency] = latency.value()
 	values[metrics.Tokens("generated")] = float64(d.stats.GeneratedTokens)

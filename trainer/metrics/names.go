@@ -45,6 +45,7 @@ const (
 	RolloutMalformed      = "rollout/malformed"
 	RolloutResultCut      = "rollout/result_cut"
 	RolloutMemoryCut      = "rollout/memory_cut"
+	RolloutPutAside       = "rollout/put_aside" // trajectories that gave up their place in the cache, each time
 	rolloutStop           = "rollout/stop/*" // see RolloutStop
 
 	ToolsFailed   = "tools/failed"
@@ -82,7 +83,7 @@ var names = []string{
 	MemoryReward, MemoryPFull, MemoryPMem, MemoryStd, MemoryTokens, MemoryWeight,
 	AdvantageOutcomeStd, AdvantageMemoryStd,
 	LossNLL, LossPolicy, LossKL, LossTotal, LossClipFraction, LossEntropy, LossGradNorm, LossLearningRate, LossRolloutDifference,
-	RolloutTurns, RolloutResponseTokens, RolloutToolCalls, RolloutTruncated, RolloutMalformed, RolloutResultCut, RolloutMemoryCut, rolloutStop,
+	RolloutTurns, RolloutResponseTokens, RolloutToolCalls, RolloutTruncated, RolloutMalformed, RolloutResultCut, RolloutMemoryCut, RolloutPutAside, rolloutStop,
 	ToolsFailed, ToolsTimeouts, ToolsLatency,
 	TrainGroupsLeftOut, TrainNonfiniteSteps, TrainOptimizerSteps,
 	timeOf, tokensOf, MemoryBytesPeak, evalOf,
