@@ -46,7 +46,7 @@ const (
 	RolloutResultCut      = "rollout/result_cut"
 	RolloutMemoryCut      = "rollout/memory_cut"
 	RolloutPutAside       = "rollout/put_aside" // trajectories that gave up their place in the cache, each time
-	rolloutStop           = "rollout/stop/*" // see RolloutStop
+	rolloutStop           = "rollout/stop/*"    // see RolloutStop
 
 	ToolsFailed   = "tools/failed"
 	ToolsTimeouts = "tools/timeouts"
