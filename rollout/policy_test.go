@@ -22,6 +22,7 @@ type fakePolicy struct {
 
 	pageTokens int
 	limit      int                          // pages; 0 is no bound
+	device     int                          // pages that there are, of which the session does not tell; 0 is no bound
 	onStep     func([]model.RowInput) error // may refuse a step
 	onFork     func(rows int) error         // may refuse a row
 	onScore    func([]model.Piece) error    // may refuse to score
@@ -90,8 +91,10 @@ func (p *fakePolicy) pagesOf(tokens int) int { return (tokens + p.pageTokens - 1
 
 // take puts pages in use, or none.
 func (p *fakePolicy) take(pages int) error {
-	if p.limit > 0 && p.pages+pages > p.limit {
-		return fmt.Errorf("%d pages of %d are in use, %d more are needed: %w", p.pages, p.limit, pages, model.ErrOutOfMemory)
+	for _, limit := range []int{p.limit, p.device} {
+		if limit > 0 && p.pages+pages > limit {
+			return fmt.Errorf("%d pages of %d are in use, %d more are needed: %w", p.pages, limit, pages, model.ErrOutOfMemory)
+		}
 	}
 	p.pages += pages
 	p.peakUse = max(p.peakUse, p.pages)

@@ -2,6 +2,8 @@ package rollout
 
 import (
 	"fmt"
+	"maps"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -109,4 +111,30 @@ func outOfMemoryIf(yes bool) error {
 		return fmt.Errorf("fake device: %w", model.ErrOutOfMemory)
 	}
 	return nil
+}
+
+// A device that has less memory than all rows take, and does not say so before, costs time and no
+// trajectory.
+func TestADeviceThatRunsOutPutsTrajectoriesAside(t *testing.T) {
+	putAside := 0
+	for round := range 30 {
+		rng := rand.New(rand.NewPCG(uint64(round), 6))
+		o, drawn, pageTokens := budgeted(rng, round)
+		free := newFakePolicy(t, o, drawn, someTurns)
+		groups, _ := run(t, free, o, drawn, searchTools(echo))
+		want := texts(groups)
+		o.BatchTokens, o.Schedule = 1+rng.IntN(60), []Schedule{Fixed, Eager}[rng.IntN(2)]
+		w := watch(t, &o)
+		p := newFakePolicy(t, o, drawn, someTurns)
+		p.pageTokens = pageTokens
+		p.device = leastBudget(t, o, drawn, pageTokens)/pageTokens + rng.IntN(20)
+		groups, stats := run(t, p, o, drawn, searchTools(echo))
+		if !slices.Equal(texts(groups), want) || !maps.Equal(p.contexts, free.contexts) || len(w.seen) != len(w.asked) {
+			t.Errorf("round %d: other trajectories, or %d of %d measured", round, len(w.seen), len(w.asked))
+		}
+		putAside += stats.PutAside
+	}
+	if putAside < 30 {
+		t.Errorf("%d put aside", putAside)
+	}
 }
