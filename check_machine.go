@@ -71,8 +71,8 @@ func (p *plan) load(device string) load {
 	c := p.config
 	onGPU := device != "cpu"
 	l := load{
-		rows: c.Rollout.QuestionsPerStep * c.Rollout.GroupSize, promptTokens: p.longestPrompt, elementBytes: 4,
-		onGPU: onGPU, withReference: c.Loss.KLCoef != 0, recomputeInLayers: c.Model.ActivationCheckpointing,
+		rows: c.Rollout.QuestionsPerStep * c.Rollout.GroupSize, elementBytes: 4,
+		onGPU: onGPU, withReference: c.Loss.KLCoef != 0, checkpointing: c.Model.ActivationCheckpointing,
 	}
 	if computeDType(c.Model, device) == "bfloat16" {
 		l.elementBytes = 2
@@ -85,7 +85,6 @@ func (p *plan) load(device string) load {
 	}
 	minibatch := c.Optimizer.QuestionsPerMinibatch * c.Rollout.GroupSize * l.trajectoryTokens
 	l.microBatchTokens = min(max(c.Optimizer.MicroBatchTokens, l.trajectoryTokens), minibatch)
-	l.severalBatches = l.microBatchTokens < minibatch
 	return l
 }
 

@@ -67,7 +67,9 @@ func (s *scripted) Step(inputs []model.RowInput) ([]model.Sampled, error) {
 	return sampled, nil
 }
 
-func (s *scripted) Score([]model.Piece) ([]model.RowScores, error) { return nil, errors.New("not used") }
+func (s *scripted) Score([]model.Piece) ([]model.RowScores, error) {
+	return nil, errors.New("not used")
+}
 
 func (s *scripted) Usage() model.CacheUsage { return model.CacheUsage{} }
 

@@ -8,15 +8,13 @@ import (
 
 // load is what a step asks of the memory, beside the weights.
 type load struct {
-	rows              int  // sequences generated at the same time
-	promptTokens      int  // of the longest prompt
-	trajectoryTokens  int  // of the longest trajectory, prompt included
-	microBatchTokens  int  // of the largest micro-batch
-	severalBatches    bool // a mini-batch is cut into several micro-batches
-	elementBytes      int  // of a number in the compute dtype
-	onGPU             bool
-	withReference     bool
-	recomputeInLayers bool // activation checkpointing
+	rows             int // sequences generated at the same time
+	trajectoryTokens int // of the longest trajectory, prompt included
+	microBatchTokens int // of the largest micro-batch
+	elementBytes     int // of a number in the compute dtype
+	onGPU            bool
+	withReference    bool
+	checkpointing    string // model.activation_checkpointing
 }
 
 // memoryItem is a part of the memory, in bytes.
@@ -34,7 +32,7 @@ type memoryPlan struct {
 
 // planMemory estimates the memory of a run from the tensors that csrc makes. Small ones are not in it.
 func planMemory(a model.Architecture, l load) memoryPlan {
-	parameters, head := parameterCount(a), int64(a.VocabSize)*int64(a.HiddenSize)
+	parameters := parameterCount(a)
 	element := int64(l.elementBytes)
 	var plan memoryPlan
 	plan.always = append(plan.always, memoryItem{"weights", parameters * element})
@@ -47,7 +45,7 @@ func planMemory(a model.Architecture, l load) memoryPlan {
 	}
 	plan.generating = []memoryItem{{
 		fmt.Sprintf("keys and values of %d rows of up to %d tokens", l.rows, l.trajectoryTokens),
-		int64(l.rows) * cacheTokens(l.promptTokens, l.trajectoryTokens) * int64(2*a.Layers*a.KVHeads*a.HeadDim) * element,
+		int64(l.rows) * cacheTokens(l.trajectoryTokens) * int64(2*a.Layers*a.KVHeads*a.HeadDim) * element,
 	}}
 	activations, logits := activationBytes(a, l), logitBytes(a, l)
 	plan.updating = []memoryItem{
@@ -55,13 +53,8 @@ func planMemory(a model.Architecture, l load) memoryPlan {
 		{fmt.Sprintf("activations of a micro-batch of %d tokens", l.microBatchTokens), activations},
 		{"logits of one piece of it", logits},
 	}
-	// Going backwards, activations give way to gradients, of which the head's comes first. Those of a
-	// second micro-batch lie beside the sum of the ones before.
-	sum, fresh := 4*head, 4*(parameters-head)
-	if l.severalBatches {
-		sum, fresh = 4*parameters, element*(parameters-head)
-	}
-	plan.updatePeak = sum + max(activations+logits, fresh)
+	// Gradients are added to their sums in place; the head's comes before the others, when all activations are there.
+	plan.updatePeak = 4*parameters + activations + logits
 	return plan
 }
 
@@ -94,39 +87,30 @@ func parameterCount(a model.Architecture) int64 {
 	return count
 }
 
-// cacheTokens is the capacity of a row's cache when it holds all its tokens: it begins with the
-// prompt, at least 256, and doubles.
-func cacheTokens(prompt, tokens int) int64 {
-	capacity := int64(max(prompt, 256))
-	for capacity < int64(tokens) {
-		capacity *= 2
-	}
-	return capacity
-}
+// pageTokens is the size of a page of csrc's key/value cache.
+const pageTokens = 64
 
-// fused tells whether the kernels of csrc's CPU form run, which keep less than ATen's operations.
-func (l load) fused() bool { return !l.onGPU && l.elementBytes == 4 }
+// cacheTokens is what a row of the cache has room for when it holds so many tokens of its own.
+func cacheTokens(tokens int) int64 { return int64((tokens + pageTokens - 1) / pageTokens * pageTokens) }
 
-// activationBytes is what the backward pass needs of every token: in each layer the input and the
-// result of both norms (four times the hidden size), the stacked query, key and value, the turned
-// query and key, the mixed values twice, and in the MLP gate, up and their product. Without the
-// fused kernels there are the norms' results before their weights, and silu of the gate; in a
-// narrow dtype the norms keep float32 copies too.
+// activationBytes is what an update keeps of every token of a micro-batch: in each layer its input and the sum with what
+// attention gave (twice the hidden size), queries, keys and values, the mixed values, and the MLP's gates; and, while one
+// layer goes backward, gradients of the widest of these and what is computed anew.
 func activationBytes(a model.Architecture, l load) int64 {
-	hidden, query, keyValue := a.HiddenSize, a.Heads*a.HeadDim, a.KVHeads*a.HeadDim
-	numbers := 4*hidden + 4*query + 3*keyValue + 3*a.IntermediateSize
-	if !l.fused() {
-		numbers += 2*hidden + a.IntermediateSize
+	hidden, query, keyValue, gates := a.HiddenSize, a.Heads*a.HeadDim, a.KVHeads*a.HeadDim, 2*a.IntermediateSize
+	layer := 2*hidden + 2*query + 2*keyValue + gates
+	if a.QKNorm {
+		layer += query + keyValue
 	}
-	layer := l.elementBytes * numbers
-	if l.elementBytes < 4 {
-		layer += 4 * 4 * hidden
+	atWork := 3*hidden + 2*gates
+	kept := layer
+	switch l.checkpointing {
+	case "mlp":
+		kept, atWork = layer-gates, atWork+gates
+	case "layer":
+		kept, atWork = hidden, atWork+layer
 	}
-	perToken := layer * a.Layers
-	if l.recomputeInLayers { // each layer's input, and everything of one layer
-		perToken = l.elementBytes*a.HiddenSize*a.Layers + layer
-	}
-	return int64(l.microBatchTokens) * int64(perToken)
+	return int64(l.microBatchTokens) * int64(l.elementBytes) * int64(kept*a.Layers+atWork)
 }
 
 // logitBytes is the float32 rows of logits that exist at a time: on a CPU they are turned into

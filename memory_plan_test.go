@@ -31,12 +31,12 @@ func TestEstimateIsNearWhatWasMeasured(t *testing.T) {
 		load     load
 		measured int64 // MiB
 	}{
-		"one trajectory":               {load{microBatchTokens: 352}, 2462},
-		"two in one micro-batch":       {load{microBatchTokens: 704}, 2759},
-		"four in two micro-batches":    {load{microBatchTokens: 704, severalBatches: true}, 3257},
-		"the same, recomputing layers": {load{microBatchTokens: 704, severalBatches: true, recomputeInLayers: true}, 3052},
+		"one trajectory":              {load{microBatchTokens: 352}, 2462},
+		"two in one micro-batch":      {load{microBatchTokens: 704}, 2759},
+		"the same, MLPs anew":         {load{microBatchTokens: 704, checkpointing: "mlp"}, 2759},
+		"the same, whole layers anew": {load{microBatchTokens: 704, checkpointing: "layer"}, 3052},
 	} {
-		c.load.rows, c.load.promptTokens, c.load.trajectoryTokens, c.load.elementBytes = 2, 128, 352, 4
+		c.load.rows, c.load.trajectoryTokens, c.load.elementBytes = 2, 352, 4
 		plan := planMemory(smolLM2, c.load)
 		if ratio := float64(plan.peak()) / float64((c.measured-150)<<20); ratio < 0.9 || ratio > 1.1 {
 			t.Errorf("%s: the estimate is %s, %.2f of what was measured", name, inBytes(plan.peak()), ratio)
@@ -45,7 +45,7 @@ func TestEstimateIsNearWhatWasMeasured(t *testing.T) {
 }
 
 func TestWhatNeedsMoreMemory(t *testing.T) {
-	base := load{rows: 8, promptTokens: 300, trajectoryTokens: 2000, microBatchTokens: 4000, elementBytes: 4}
+	base := load{rows: 8, trajectoryTokens: 2000, microBatchTokens: 4000, elementBytes: 4}
 	peak := func(change func(*load)) int64 {
 		l := base
 		change(&l)
@@ -55,7 +55,6 @@ func TestWhatNeedsMoreMemory(t *testing.T) {
 	for name, more := range map[string]func(*load){
 		"a reference":                      func(l *load) { l.withReference = true },
 		"a longer micro-batch":             func(l *load) { l.microBatchTokens *= 2 },
-		"several micro-batches":            func(l *load) { l.severalBatches = true },
 		"so many rows that caches decide":  func(l *load) { l.rows = 256 },
 		"so long trajectories, rows alike": func(l *load) { l.rows, l.trajectoryTokens = 64, 8000 },
 	} {
@@ -64,9 +63,10 @@ func TestWhatNeedsMoreMemory(t *testing.T) {
 		}
 	}
 	for name, less := range map[string]func(*load){
-		"activation checkpointing": func(l *load) { l.recomputeInLayers = true },
-		"a shorter micro-batch":    func(l *load) { l.microBatchTokens /= 2 },
-		"narrow numbers":           func(l *load) { l.elementBytes = 2 },
+		"MLPs computed anew":    func(l *load) { l.checkpointing = "mlp" },
+		"layers computed anew":  func(l *load) { l.checkpointing = "layer" },
+		"a shorter micro-batch": func(l *load) { l.microBatchTokens /= 2 },
+		"narrow numbers":        func(l *load) { l.elementBytes = 2 },
 	} {
 		if got := peak(less); got >= usual {
 			t.Errorf("%s: %s, no less than %s", name, inBytes(got), inBytes(usual))
@@ -74,13 +74,10 @@ func TestWhatNeedsMoreMemory(t *testing.T) {
 	}
 }
 
-func TestCachesDouble(t *testing.T) {
-	for _, c := range []struct {
-		prompt, tokens int
-		want           int64
-	}{{10, 20, 256}, {10, 257, 512}, {300, 300, 300}, {300, 301, 600}, {300, 1201, 2400}} {
-		if got := cacheTokens(c.prompt, c.tokens); got != c.want {
-			t.Errorf("prompt of %d and %d tokens in all: capacity %d, want %d", c.prompt, c.tokens, got, c.want)
+func TestCachesComeInPages(t *testing.T) {
+	for tokens, want := range map[int]int64{1: 64, 64: 64, 65: 128, 1200: 1216} {
+		if got := cacheTokens(tokens); got != want {
+			t.Errorf("%d tokens: room for %d, want %d", tokens, got, want)
 		}
 	}
 }

@@ -40,7 +40,7 @@ type Model struct {
 	DType                   string `toml:"dtype"`                    // compute dtype: "auto" (float32 on a CPU, bfloat16 on CUDA), "float32", "bfloat16". "auto" (own)
 	Device                  string `toml:"device"`                   // "auto", "cpu", "cuda", "cuda:N". "auto" (own)
 	Threads                 int    `toml:"threads"`                  // of the CPU; 0 is one per core. 0 (own)
-	ActivationCheckpointing bool   `toml:"activation_checkpointing"` // recompute activations in the backward pass: less memory, more time. false (own)
+	ActivationCheckpointing string `toml:"activation_checkpointing"` // what is computed again in the backward pass: "none", "mlp" (the widest activations: half the memory, a sixth more work), "layer" (everything: least memory, a third more work). "none" (own)
 }
 
 // Data are the questions.
@@ -243,7 +243,7 @@ func Default() *Config {
 	}
 	return &Config{
 		Run:   Run{Resume: "auto"},
-		Model: Model{DType: "auto", Device: "auto"},
+		Model: Model{DType: "auto", Device: "auto", ActivationCheckpointing: "none"},
 		Data:  Data{Train: List{}, Eval: List{}, OverLength: "drop", Shuffle: true},
 		Rollout: Rollout{
 			QuestionsPerStep: 4, GroupSize: 16, Temperature: 1, TopP: 1, Context: "full", Format: "chat", Schedule: "auto",

@@ -155,6 +155,7 @@ func (u Run) checkPlace(r *rules) {
 func (m Model) check(r *rules, path string) {
 	r.given("model.path", m.Path, path)
 	r.oneOf("model.dtype", m.DType, "auto", "float32", "bfloat16")
+	r.oneOf("model.activation_checkpointing", m.ActivationCheckpointing, "none", "mlp", "layer")
 	if !device.MatchString(m.Device) {
 		r.violated("model.device", quoted(m.Device), `"auto", "cpu", "cuda" or "cuda:N"`)
 	}

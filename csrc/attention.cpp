@@ -1,29 +1,152 @@
-// Causal attention of packed rows, each row on its own: no work on padding.
-#include "transformer.h"
+// Attention of packed rows by ATen's flash kernel, in parts whose results are merged: no work on padding, no mask.
+#include "attention.h"
+
+#include <ATen/core/grad_mode.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include <algorithm>
 
 namespace mempo {
 
-at::Tensor row_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal,
-                         const at::Tensor& mask) {
-  const bool grouped = q.size(1) != k.size(1);
-  const auto heads_first = [](const at::Tensor& x) { return x.transpose(0, 1).unsqueeze(0); };
-  const at::Tensor mixed = at::scaled_dot_product_attention(
-      heads_first(q), heads_first(k), heads_first(v),
-      mask.defined() ? std::optional<at::Tensor>(mask) : std::nullopt, 0.0, causal, std::nullopt, grouped);
-  return mixed.squeeze(0).transpose(0, 1).reshape({q.size(0), -1});
+namespace {
+
+// Tokens [begin, begin + count) of [T, heads, d] as [1, heads, count, d].
+at::Tensor heads_first(const at::Tensor& x, int64_t begin, int64_t count) {
+  return x.narrow(0, begin, count).transpose(0, 1).unsqueeze(0);
 }
 
-at::Tensor RowAttention::attend(int64_t, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  std::vector<int64_t> lengths;
-  for (size_t r = 0; r + 1 < offsets_.size(); ++r) lengths.push_back(offsets_[r + 1] - offsets_[r]);
-  // One split, not a narrow for each row: its backward pass joins the rows' gradients, where each narrow would add a
-  // whole tensor of mostly zeros.
-  const auto queries = q.split_with_sizes(lengths), keys = k.split_with_sizes(lengths), values = v.split_with_sizes(lengths);
-  std::vector<at::Tensor> rows;
-  for (size_t r = 0; r < lengths.size(); ++r) {
-    rows.push_back(row_attention(queries[r], keys[r], values[r], /*causal=*/true, at::Tensor()));
+// A result of some queries: [n, heads, d] and [heads, n].
+struct Part {
+  at::Tensor mixed, log_sums;
+};
+
+Part flash(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal) {
+  const auto [mixed, log_sums] = at::_scaled_dot_product_flash_attention_for_cpu(q, k, v, 0.0, causal);
+  return {mixed.squeeze(0).transpose(0, 1), log_sums.squeeze(0)};
+}
+
+// Merges the attention over further keys into `part`, in place: each side weighs what its scores sum to.
+void merge(Part part, const Part& further) {
+  const at::Tensor whole = at::logaddexp(part.log_sums, further.log_sums);
+  const auto weight = [&](const at::Tensor& log_sums) { return log_sums.sub(whole).exp_().t().unsqueeze(-1).to(part.mixed.scalar_type()); };
+  part.mixed.mul_(weight(part.log_sums)).addcmul_(further.mixed, weight(further.log_sums));
+  part.log_sums.copy_(whole);
+}
+
+// Scaled dot-product attention of n queries over m ≥ n keys, the last n of which are their own.
+at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  const int64_t n = q.size(0), m = k.size(0);
+  std::optional<at::Tensor> mask;
+  if (m > n && n > 1) mask = at::ones({n, m}, q.options().dtype(at::kBool).requires_grad(false)).tril(m - n);
+  const at::Tensor mixed = at::scaled_dot_product_attention(
+      heads_first(q, 0, n), heads_first(k, 0, m), heads_first(v, 0, m), mask, 0.0, /*is_causal=*/m == n && n > 1,
+      std::nullopt, /*enable_gqa=*/q.size(1) != k.size(1));
+  return mixed.squeeze(0).transpose(0, 1).reshape({n, -1});
+}
+
+}  // namespace
+
+TreeAttention::TreeAttention(Tree tree) : tree_(std::move(tree)) {
+  for (int64_t r = 0; r < tree_.rows(); ++r) {
+    const int64_t begin = tree_.offsets[r], length = tree_.offsets[r + 1] - begin;
+    own_.push_back({begin, length, begin, length});
+    add_ancestors(r);
   }
-  return rows.size() == 1 ? rows[0] : at::cat(rows, 0);
+}
+
+void TreeAttention::add_ancestors(int64_t row) {
+  const int64_t begin = tree_.offsets[row], length = tree_.offsets[row + 1] - begin;
+  int64_t end = tree_.starts[row];
+  for (int64_t a = tree_.parents[row]; a >= 0; end = tree_.starts[a], a = tree_.parents[a]) {
+    const int64_t keys = tree_.offsets[a], count = end - tree_.starts[a];
+    if (count == 0) continue;
+    const auto continues = [&](const Span& s) { return s.keys == keys && s.key_count == count && s.queries + s.query_count == begin; };
+    const auto found = std::find_if(ancestors_.rbegin(), ancestors_.rend(), continues);
+    if (found != ancestors_.rend()) {
+      found->query_count += length;
+    } else {
+      ancestors_.push_back({begin, length, keys, count});
+    }
+  }
+}
+
+Attended TreeAttention::attend(int64_t, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  if (!q.is_cpu()) return {plain_tree_attention(q, k, v, tree_), {}};
+  const int64_t tokens = q.size(0), heads = q.size(1);
+  const at::Tensor mixed = at::empty({tokens, heads, q.size(2)}, q.options());
+  const at::Tensor log_sums = at::empty({heads, tokens}, q.options().dtype(at::kFloat));
+  const auto part = [&](const Span& s) { return Part{mixed.narrow(0, s.queries, s.query_count), log_sums.narrow(1, s.queries, s.query_count)}; };
+  const auto run = [&](const Span& s, bool causal) {
+    return flash(heads_first(q, s.queries, s.query_count), heads_first(k, s.keys, s.key_count), heads_first(v, s.keys, s.key_count), causal);
+  };
+  for (const Span& s : own_) {
+    const Part result = run(s, /*causal=*/true);
+    part(s).mixed.copy_(result.mixed);
+    part(s).log_sums.copy_(result.log_sums);
+  }
+  for (const Span& s : ancestors_) merge(part(s), run(s, /*causal=*/false));
+  return {mixed.view({tokens, -1}), log_sums};
+}
+
+// With the log-sum-exp over all keys of a query, the flash kernel's gradient of each part is that part of the whole one.
+void TreeAttention::backward(const at::Tensor& gradient, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                             const Attended& attended, at::Tensor dq, at::Tensor dk, at::Tensor dv) const {
+  if (!q.is_cpu()) {
+    at::AutoGradMode with_grad(true);
+    const auto leaf = [](const at::Tensor& x) { return x.detach().requires_grad_(true); };
+    const at::Tensor leaf_q = leaf(q), leaf_k = leaf(k), leaf_v = leaf(v);
+    torch::autograd::backward({plain_tree_attention(leaf_q, leaf_k, leaf_v, tree_)}, {gradient});
+    at::NoGradGuard no_grad;
+    dq.copy_(leaf_q.grad());
+    dk.copy_(leaf_k.grad());
+    dv.copy_(leaf_v.grad());
+    return;
+  }
+  const at::Tensor upstream = gradient.view(q.sizes()), mixed = attended.mixed.view(q.sizes());
+  const auto run = [&](const Span& s, bool causal) {
+    return at::_scaled_dot_product_flash_attention_for_cpu_backward(
+        heads_first(upstream, s.queries, s.query_count), heads_first(q, s.queries, s.query_count),
+        heads_first(k, s.keys, s.key_count), heads_first(v, s.keys, s.key_count), heads_first(mixed, s.queries, s.query_count),
+        attended.log_sums.narrow(1, s.queries, s.query_count).unsqueeze(0), 0.0, causal);
+  };
+  for (const Span& s : own_) {
+    const auto [for_q, for_k, for_v] = run(s, /*causal=*/true);
+    heads_first(dq, s.queries, s.query_count).copy_(for_q);
+    heads_first(dk, s.keys, s.key_count).copy_(for_k);
+    heads_first(dv, s.keys, s.key_count).copy_(for_v);
+  }
+  for (const Span& s : ancestors_) {
+    const auto [for_q, for_k, for_v] = run(s, /*causal=*/false);
+    heads_first(dq, s.queries, s.query_count).add_(for_q);
+    heads_first(dk, s.keys, s.key_count).add_(for_k);
+    heads_first(dv, s.keys, s.key_count).add_(for_v);
+  }
+}
+
+at::Tensor plain_tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Tree& tree) {
+  std::vector<at::Tensor> rows;
+  for (int64_t r = 0; r < tree.rows(); ++r) {
+    const int64_t begin = tree.offsets[r], length = tree.offsets[r + 1] - begin;
+    std::vector<at::Tensor> keys{k.narrow(0, begin, length)}, values{v.narrow(0, begin, length)};
+    int64_t end = tree.starts[r];
+    for (int64_t a = tree.parents[r]; a >= 0; end = tree.starts[a], a = tree.parents[a]) {
+      keys.insert(keys.begin(), k.narrow(0, tree.offsets[a], end - tree.starts[a]));
+      values.insert(values.begin(), v.narrow(0, tree.offsets[a], end - tree.starts[a]));
+    }
+    rows.push_back(plain_attention(q.narrow(0, begin, length), at::cat(keys), at::cat(values)));
+  }
+  return at::cat(rows);
+}
+
+at::Tensor continued_attention(const at::Tensor& q, const at::Tensor& past_keys, const at::Tensor& past_values,
+                               const at::Tensor& k, const at::Tensor& v) {
+  const int64_t n = q.size(0), past = past_keys.defined() ? past_keys.size(0) : 0;
+  if (!q.is_cpu()) {
+    return past == 0 ? plain_attention(q, k, v) : plain_attention(q, at::cat({past_keys, k}), at::cat({past_values, v}));
+  }
+  const Part own = flash(heads_first(q, 0, n), heads_first(k, 0, n), heads_first(v, 0, n), /*causal=*/true);
+  if (past > 0) merge(own, flash(heads_first(q, 0, n), heads_first(past_keys, 0, past), heads_first(past_values, 0, past), /*causal=*/false));
+  return own.mixed.reshape({n, -1});
 }
 
 }  // namespace mempo

@@ -33,8 +33,8 @@ int guarded(mempo_error* error, const std::function<void()>& body) {
     return MEMPO_OK;
   } catch (const InvalidArgument& e) {
     return fail(error, MEMPO_INVALID, e.what());
-  } catch (const std::bad_alloc&) {
-    return fail(error, MEMPO_OUT_OF_MEMORY, "out of memory");
+  } catch (const std::bad_alloc& e) {
+    return fail(error, MEMPO_OUT_OF_MEMORY, e.what() == std::string("std::bad_alloc") ? "out of memory" : e.what());
   } catch (const c10::OutOfMemoryError& e) {
     return fail(error, MEMPO_OUT_OF_MEMORY, e.what_without_backtrace());
   } catch (const c10::Error& e) {

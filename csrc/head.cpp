@@ -1,8 +1,7 @@
 #include "head.h"
 
-#include <torch/csrc/autograd/custom_function.h>
-
 #include <algorithm>
+#include <cmath>
 
 #include "kernels.h"
 
@@ -16,13 +15,9 @@ int64_t chunk_rows(const Transformer& model) {
   return std::clamp<int64_t>(elements / model.config.vocab, 64, 4096);
 }
 
-at::Tensor scaled_logits(const Transformer& model, const at::Tensor& hidden, double temperature) {
-  at::Tensor x = logits(model, hidden);
-  return temperature == 1.0 ? x : x.div_(temperature);
-}
-
 struct Chunk {
   int64_t begin, length;
+  at::Tensor of(const at::Tensor& x) const { return x.narrow(0, begin, length); }
 };
 
 std::vector<Chunk> chunks(const Transformer& model, int64_t rows) {
@@ -32,73 +27,70 @@ std::vector<Chunk> chunks(const Transformer& model, int64_t rows) {
   return all;
 }
 
-// sum += a · b, whatever the dtype of the factors.
-void add_product(at::Tensor& sum, const at::Tensor& a, const at::Tensor& b) {
-  if (a.scalar_type() == sum.scalar_type()) {
-    sum.addmm_(a, b);
-  } else {
-    sum.add_(at::mm(a, b));
-  }
+// What logits are divided by, [N, 1]; undefined where that is 1 throughout.
+at::Tensor divisors(const std::vector<double>& temperatures, at::Device device) {
+  if (std::all_of(temperatures.begin(), temperatures.end(), [](double t) { return t == 1.0; })) return {};
+  return at::tensor(temperatures, at::kDouble).to(device, at::kFloat).unsqueeze(1);
 }
-
-struct TokenLogProbs : torch::autograd::Function<TokenLogProbs> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& hidden,
-                            const at::Tensor& targets, const Transformer* model, double temperature) {
-    std::vector<at::Tensor> log_probs, normalizers;
-    for (const Chunk& c : chunks(*model, hidden.size(0))) {
-      const at::Tensor x = scaled_logits(*model, hidden.narrow(0, c.begin, c.length), temperature);
-      const auto stats = kernels::logit_stats(x, targets.narrow(0, c.begin, c.length), /*with_entropy=*/false);
-      normalizers.push_back(stats.normalizers);
-      log_probs.push_back(stats.log_probs);
-    }
-    context->save_for_backward({hidden, targets, at::cat(normalizers)});
-    context->saved_data["model"] = reinterpret_cast<int64_t>(model);
-    context->saved_data["temperature"] = temperature;
-    return at::cat(log_probs);
-  }
-
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradients) {
-    const auto saved = context->get_saved_variables();
-    const at::Tensor &hidden = saved[0], &targets = saved[1], &normalizers = saved[2];
-    const auto* model = reinterpret_cast<const Transformer*>(context->saved_data["model"].toInt());
-    const double temperature = context->saved_data["temperature"].toDouble();
-    const at::Tensor weight = model->head->weight.detach();
-    at::Tensor hidden_gradient = at::empty_like(hidden);
-    for (const Chunk& c : chunks(*model, hidden.size(0))) {
-      const at::Tensor h = hidden.narrow(0, c.begin, c.length);
-      at::Tensor d = scaled_logits(*model, h, temperature);
-      kernels::logits_to_gradient(d, targets.narrow(0, c.begin, c.length), normalizers.narrow(0, c.begin, c.length),
-                                  gradients[0].narrow(0, c.begin, c.length).div(temperature));
-      d = d.to(hidden.scalar_type());
-      hidden_gradient.narrow(0, c.begin, c.length).copy_(at::mm(d, weight));
-      add_product(model->head->gradient_sum(), d.t(), h);
-    }
-    return {hidden_gradient, at::Tensor(), at::Tensor(), at::Tensor()};
-  }
-};
 
 }  // namespace
 
-at::Tensor logits(const Transformer& model, const at::Tensor& hidden) {
-  return at::linear(hidden, model.head->weight.detach()).to(at::kFloat);
+void check_temperature(double temperature) {
+  require(std::isfinite(temperature) && temperature > 0, "the temperature must be a number above 0");
 }
 
-at::Tensor token_log_probs(const Transformer& model, const at::Tensor& hidden, const at::Tensor& targets,
-                           double temperature) {
-  return TokenLogProbs::apply(hidden, targets, &model, temperature);
+Targets targets_of(const Transformer& model, const PackedBatch& batch, int64_t count, const int64_t* positions,
+                   const std::function<void(int64_t)>& each) {
+  size_t row = 0;
+  for (int64_t k = 0; k < count; ++k) {
+    require(positions[k] >= 0 && positions[k] < batch.offsets.back(), "a position is outside the batch");
+    require(k == 0 || positions[k] > positions[k - 1], "positions must ascend");
+    while (positions[k] >= batch.offsets[row + 1]) ++row;
+    require(positions[k] > batch.offsets[row], "the first token of a row cannot be scored");
+    if (each) each(static_cast<int64_t>(row));
+  }
+  const at::Tensor where = at::from_blob(const_cast<int64_t*>(positions), {count}, at::kLong).clone().to(model.device);
+  return {where - 1, batch.ids.index_select(0, where)};
+}
+
+at::Tensor logits(const Transformer& model, const at::Tensor& hidden) {
+  return at::linear(hidden, model.head->weight).to(at::kFloat);
 }
 
 LogProbsAndEntropy token_log_probs_and_entropy(const Transformer& model, const at::Tensor& hidden,
-                                               const at::Tensor& targets, double temperature) {
+                                               const at::Tensor& targets, const std::vector<double>& temperatures) {
+  const at::Tensor divisor = divisors(temperatures, model.device);
   std::vector<at::Tensor> log_probs, entropies;
   for (const Chunk& c : chunks(model, hidden.size(0))) {
-    const at::Tensor x = scaled_logits(model, hidden.narrow(0, c.begin, c.length), temperature);
-    const auto stats = kernels::logit_stats(x, targets.narrow(0, c.begin, c.length), /*with_entropy=*/true);
+    const at::Tensor x = logits(model, c.of(hidden));
+    if (divisor.defined()) x.div_(c.of(divisor));
+    const auto stats = kernels::logit_stats(x, c.of(targets), /*with_entropy=*/true);
     log_probs.push_back(stats.log_probs);
     entropies.push_back(stats.entropies);
   }
   return {at::cat(log_probs), at::cat(entropies)};
+}
+
+at::Tensor head_loss(Transformer& model, const at::Tensor& hidden, const at::Tensor& targets, const LossInputs& inputs,
+                     const mempo_loss_options& options, mempo_loss_stats* stats) {
+  *stats = {};
+  const at::Tensor hidden_gradient = at::empty_like(hidden);
+  for (const Chunk& c : chunks(model, hidden.size(0))) {
+    const at::Tensor h = c.of(hidden), ids = c.of(targets);
+    at::Tensor x = logits(model, h);
+    if (options.temperature != 1.0) x.div_(options.temperature);
+    const auto scored = kernels::logit_stats(x, ids, /*with_entropy=*/false);
+    const at::Tensor gradient = token_losses(scored.log_probs, inputs.part(c.begin), options, stats);
+    kernels::logits_to_gradient(x, ids, scored.normalizers, gradient.div_(options.temperature));
+    const at::Tensor d = x.to(hidden.scalar_type());
+    c.of(hidden_gradient).copy_(at::mm(d, model.head->weight));
+    model.head->add_product(d, h);
+  }
+  return hidden_gradient;
+}
+
+void copy_out(const at::Tensor& values, float* out) {
+  at::from_blob(out, {values.numel()}, at::kFloat).copy_(values);
 }
 
 }  // namespace mempo

@@ -1,57 +1,14 @@
 // Scoring without gradient, the gradient of one micro-batch, and the AdamW step.
-#include <torch/csrc/autograd/autograd.h>
-
 #include <algorithm>
 #include <cmath>
 
 #include "head.h"
+#include "kernels.h"
 #include "loss.h"
 
 namespace mempo {
 
 namespace {
-
-void check_temperature(double temperature) {
-  require(std::isfinite(temperature) && temperature > 0, "the temperature must be a number above 0");
-}
-
-// Where the scored tokens lie: token p is predicted by the hidden state of token p − 1.
-struct Targets {
-  at::Tensor sources;  // [N] int64, index of the predicting token
-  at::Tensor ids;      // [N] int64
-};
-
-Targets targets_of(const Transformer& model, const PackedBatch& batch, int64_t count, const int64_t* positions) {
-  require(count > 0, "no position to score");
-  size_t row = 0;
-  for (int64_t k = 0; k < count; ++k) {
-    require(positions[k] >= 0 && positions[k] < batch.offsets.back(), "a position is outside the batch");
-    require(k == 0 || positions[k] > positions[k - 1], "positions must ascend");
-    while (positions[k] >= batch.offsets[row + 1]) ++row;
-    require(positions[k] > batch.offsets[row], "the first token of a row cannot be scored");
-  }
-  const at::Tensor where = at::from_blob(const_cast<int64_t*>(positions), {count}, at::kLong).clone().to(model.device);
-  return {where - 1, batch.ids.index_select(0, where)};
-}
-
-at::Tensor predicting_states(const Transformer& model, const PackedBatch& batch, const at::Tensor& embedded,
-                             const Targets& targets) {
-  const auto attention = std::make_shared<RowAttention>(batch.offsets);
-  return model.hidden_states(embedded, batch, attention).index_select(0, targets.sources);
-}
-
-void copy_out(const at::Tensor& values, float* out) {
-  at::from_blob(out, {values.numel()}, at::kFloat).copy_(values);
-}
-
-// sum[ids[t]] += rows[t], in the same order every time: index_add_ on CUDA has none.
-void add_rows(at::Tensor& sum, const at::Tensor& ids, const at::Tensor& rows) {
-  if (sum.is_cpu()) {
-    sum.index_add_(0, ids, rows);
-  } else {
-    sum.index_put_(c10::List<std::optional<at::Tensor>>({ids}), rows, /*accumulate=*/true);
-  }
-}
 
 // Global L2 norm of the summed gradient.
 double gradient_norm(Weights& weights) {
@@ -63,10 +20,25 @@ double gradient_norm(Weights& weights) {
 }
 
 void drop_gradient(Weights& weights) {
-  for (Parameter& p : weights.all()) {
-    p.gradient.reset();
-    p.weight.mutable_grad().reset();
+  for (Parameter& p : weights.all()) p.gradient.reset();
+}
+
+// The rows of a batch as the caller's tree.
+Tree tree_of(const PackedBatch& batch, const int64_t* parents, const int64_t* starts) {
+  Tree tree{batch.offsets, {}, {}};
+  for (int64_t r = 0; r < batch.rows(); ++r) {
+    const int64_t parent = parents[r], start = starts[r];
+    const auto invalid = [&](const std::string& what) { return "row " + std::to_string(r) + " " + what; };
+    require(parent >= -1 && parent < r, invalid("goes on behind a row that does not come before it"));
+    require(parent >= 0 || start == 0, invalid("starts at " + std::to_string(start) + " behind nothing"));
+    if (parent >= 0) {
+      const int64_t first = tree.starts[static_cast<size_t>(parent)], length = batch.offsets[parent + 1] - batch.offsets[parent];
+      require(start > first && start <= first + length, invalid("does not go on behind a token of row " + std::to_string(parent)));
+    }
+    tree.parents.push_back(parent);
+    tree.starts.push_back(start);
   }
+  return tree;
 }
 
 // Takes the memory that a step needs, so that one without memory has changed nothing.
@@ -113,32 +85,39 @@ int mempo_score(mempo_model* model, int64_t rows, const int64_t* offsets, const 
     check_temperature(temperature);
     at::NoGradGuard no_grad;
     const PackedBatch batch = present(model)->pack(rows, offsets, ids);
+    require(position_count > 0, "no position to score");
     const Targets targets = targets_of(*model, batch, position_count, positions);
-    const at::Tensor hidden = predicting_states(*model, batch, model->embed(batch), targets);
-    const auto scores = token_log_probs_and_entropy(*model, hidden, targets.ids, temperature);
+    const std::vector<int64_t> nothing(static_cast<size_t>(rows), 0), nobody(static_cast<size_t>(rows), -1);
+    TreeAttention attention(tree_of(batch, nobody.data(), nothing.data()));
+    const at::Tensor predicting = model->hidden_states(batch, attention).index_select(0, targets.sources);
+    const std::vector<double> temperatures(static_cast<size_t>(position_count), temperature);
+    const auto scores = token_log_probs_and_entropy(*model, model->normalized(predicting), targets.ids, temperatures);
     copy_out(scores.log_probs, log_probs);
     copy_out(scores.entropy, entropies);
   });
 }
 
 int mempo_forward_backward(mempo_model* model, int64_t rows, const int64_t* offsets, const int32_t* ids,
-                           int64_t position_count, const int64_t* positions, const mempo_loss_inputs* inputs,
-                           const mempo_loss_options* options, mempo_loss_stats* stats, mempo_error* error) {
+                           const int64_t* parents, const int64_t* starts, int64_t position_count,
+                           const int64_t* positions, const mempo_loss_inputs* inputs, const mempo_loss_options* options,
+                           mempo_loss_stats* stats, mempo_error* error) {
   return guarded(error, [&] {
     require(present(model)->weights.trainable(), "the model was not loaded for training");
     check_temperature(options->temperature);
-    at::AutoGradMode with_grad(true);
-    const PackedBatch batch = model->pack(rows, offsets, ids);
+    at::NoGradGuard no_grad;
+    const PackedBatch batch = model->pack(rows, offsets, ids, {starts, starts + rows});
+    require(position_count > 0, "no position to learn");
     const Targets targets = targets_of(*model, batch, position_count, positions);
-    const at::Tensor embedded = model->embed(batch).requires_grad_(true);
-    const at::Tensor hidden = predicting_states(*model, batch, embedded, targets);
-    const at::Tensor log_probs = token_log_probs(*model, hidden, targets.ids, options->temperature);
-    const LossTensors in = loss_tensors(position_count, *inputs, options->kind, model->device);
-    const at::Tensor loss = weighted_loss(log_probs, in, *options, stats);
-    torch::autograd::backward({loss}, {});
-    for (Parameter& p : model->weights.all()) p.collect_gradient();
-    // The table of embeddings gets its gradient here: only the rows of tokens that occur.
-    add_rows(model->embedding->gradient_sum(), batch.ids, embedded.grad().to(at::kFloat));
+    TreeAttention attention(tree_of(batch, parents, starts));
+    Activations kept;
+    const at::Tensor hidden = model->hidden_states(batch, attention, &kept);
+    const at::Tensor last = hidden.index_select(0, targets.sources);
+    const at::Tensor for_normed = head_loss(*model, model->normalized(last), targets.ids, {*inputs, options->kind}, *options, stats);
+    Parameter* norm = model->final_norm;
+    const at::Tensor for_last = kernels::rms_norm_backward(last, norm->weight, model->config.rms_norm_eps, for_normed, norm->gradient_sum());
+    // The predicting tokens are distinct: each token of a row predicts its next one only.
+    const at::Tensor for_hidden = at::zeros_like(hidden).index_copy_(0, targets.sources, for_last);
+    model->backward(for_hidden, batch, attention, kept);
   });
 }
 

@@ -1,76 +1,61 @@
 #include "loss.h"
 
-#include <torch/csrc/autograd/autograd.h>
+#include <algorithm>
+
+#include "kernels.h"
 
 namespace mempo {
 
 namespace {
 
-// Bounds of verl: a log-ratio beyond ±20 means nothing, and exp of it would overflow.
-constexpr double kMaxLogRatio = 20.0, kMaxKL = 10.0;
-
-at::Tensor kl_terms(const at::Tensor& log_probs, const at::Tensor& ref, mempo_kl_estimator estimator) {
-  const at::Tensor d = ref - log_probs;
+kernels::KL estimator_of(mempo_kl_estimator estimator) {
   switch (estimator) {
-    case MEMPO_K1: return -d;
-    case MEMPO_ABS: return d.abs();
-    case MEMPO_K2: return d.square().mul(0.5);
-    case MEMPO_LOW_VAR_KL: {
-      const at::Tensor bounded = d.clamp(-kMaxLogRatio, kMaxLogRatio);
-      return (bounded.exp() - bounded - 1).clamp(-kMaxKL, kMaxKL);
-    }
+    case MEMPO_K1: return kernels::KL::k1;
+    case MEMPO_ABS: return kernels::KL::abs;
+    case MEMPO_K2: return kernels::KL::k2;
+    case MEMPO_LOW_VAR_KL: return kernels::KL::low_var;
   }
   throw InvalidArgument("unknown KL estimator");
 }
 
-at::Tensor policy_loss(const at::Tensor& log_probs, const LossTensors& in, const mempo_loss_options& options,
-                       mempo_loss_stats* stats) {
-  const at::Tensor log_ratio = log_probs - in.old_log_probs;
-  const at::Tensor ratio = log_ratio.clamp(-kMaxLogRatio, kMaxLogRatio).exp();
-  const at::Tensor plain = -in.advantages * ratio;
-  const at::Tensor clipped = -in.advantages * ratio.clamp(1.0 - options.clip_low, 1.0 + options.clip_high);
-  at::Tensor policy = at::maximum(plain, clipped);
-  if (options.dual_clip > 0) {
-    const at::Tensor bound = -in.advantages * options.dual_clip;
-    policy = at::where(in.advantages.lt(0), at::minimum(bound, policy), policy);
-  }
-  const at::Tensor kl = kl_terms(log_probs, in.ref_log_probs, options.kl_estimator);
-  const at::Tensor policy_sum = policy.mul(in.weights).sum();
-  const at::Tensor kl_sum = kl.mul(in.weights).sum().mul(options.kl_coef);
-  stats->policy = policy_sum.item<double>();
-  stats->kl = kl_sum.item<double>();
-  stats->clipped = clipped.gt(plain).sum().item<double>();
-  stats->max_log_ratio = log_ratio.abs().max().item<double>();
-  return policy_sum + kl_sum;
-}
-
-at::Tensor negative_log_likelihood(const at::Tensor& log_probs, const LossTensors& in, mempo_loss_stats* stats) {
-  const at::Tensor sum = log_probs.neg().mul(in.weights).sum();
-  stats->negative_log_likelihood = sum.item<double>();
-  return sum;
-}
-
 }  // namespace
 
-LossTensors loss_tensors(int64_t count, const mempo_loss_inputs& inputs, mempo_loss_kind kind, at::Device device) {
-  const auto copy = [&](const float* data) {
-    if (data == nullptr) return at::Tensor();
-    return at::from_blob(const_cast<float*>(data), {count}, at::kFloat).clone().to(device);
-  };
-  const LossTensors in{copy(inputs.old_log_probs), copy(inputs.ref_log_probs), copy(inputs.advantages), copy(inputs.weights)};
-  const bool for_policy = in.old_log_probs.defined() && in.ref_log_probs.defined() && in.advantages.defined();
-  require(in.weights.defined() && (for_policy || kind == MEMPO_NEGATIVE_LOG_LIKELIHOOD), "an input of the loss is missing");
-  return in;
+LossInputs::LossInputs(const mempo_loss_inputs& given, mempo_loss_kind kind)
+    : old_log_probs(given.old_log_probs), ref_log_probs(given.ref_log_probs), advantages(given.advantages), weights(given.weights) {
+  require(kind == MEMPO_POLICY_LOSS || kind == MEMPO_NEGATIVE_LOG_LIKELIHOOD, "unknown kind of loss");
+  const bool for_policy = old_log_probs != nullptr && ref_log_probs != nullptr && advantages != nullptr;
+  require(weights != nullptr && (for_policy || kind == MEMPO_NEGATIVE_LOG_LIKELIHOOD), "an input of the loss is missing");
 }
 
-at::Tensor weighted_loss(const at::Tensor& log_probs, const LossTensors& in, const mempo_loss_options& options,
-                         mempo_loss_stats* stats) {
-  *stats = {};
-  switch (options.kind) {
-    case MEMPO_POLICY_LOSS: return policy_loss(log_probs, in, options, stats);
-    case MEMPO_NEGATIVE_LOG_LIKELIHOOD: return negative_log_likelihood(log_probs, in, stats);
+LossInputs LossInputs::part(int64_t begin) const {
+  LossInputs rest = *this;
+  for (const float** column : {&rest.old_log_probs, &rest.ref_log_probs, &rest.advantages, &rest.weights}) {
+    if (*column != nullptr) *column += begin;
   }
-  throw InvalidArgument("unknown kind of loss");
+  return rest;
+}
+
+at::Tensor token_losses(const at::Tensor& given, const LossInputs& in, const mempo_loss_options& options,
+                        mempo_loss_stats* stats) {
+  const kernels::LossConstants constants{options.clip_low, options.clip_high, options.dual_clip, estimator_of(options.kl_estimator), options.kl_coef};
+  const at::Tensor log_probs = given.to(at::kCPU), gradients = at::empty_like(log_probs);
+  const float* log_prob = log_probs.const_data_ptr<float>();
+  float* gradient = gradients.mutable_data_ptr<float>();
+  for (int64_t k = 0; k < log_probs.numel(); ++k) {
+    const double weight = in.weights[k];
+    if (options.kind == MEMPO_NEGATIVE_LOG_LIKELIHOOD) {
+      stats->negative_log_likelihood -= weight * log_prob[k];
+      gradient[k] = static_cast<float>(-weight);
+      continue;
+    }
+    const auto loss = kernels::policy_loss(log_prob[k], in.old_log_probs[k], in.ref_log_probs[k], in.advantages[k], constants);
+    stats->policy += weight * loss.policy;
+    stats->kl += weight * loss.kl;
+    stats->clipped += loss.clipped ? 1 : 0;
+    stats->max_log_ratio = std::max(stats->max_log_ratio, std::fabs(loss.log_ratio));
+    gradient[k] = static_cast<float>(weight * loss.gradient);
+  }
+  return gradients.to(given.device());
 }
 
 }  // namespace mempo
@@ -80,11 +65,9 @@ int mempo_token_loss(int64_t count, const float* new_log_probs, const mempo_loss
                      mempo_error* error) {
   return mempo::guarded(error, [&] {
     mempo::require(count > 0, "no token to compute a loss of");
-    const at::Tensor log_probs = at::from_blob(const_cast<float*>(new_log_probs), {count}, at::kFloat).clone();
-    log_probs.set_requires_grad(true);
-    const mempo::LossTensors in = mempo::loss_tensors(count, *inputs, options->kind, at::kCPU);
-    const at::Tensor loss = mempo::weighted_loss(log_probs, in, *options, stats);
-    torch::autograd::backward({loss}, {});
-    at::from_blob(gradient, {count}, at::kFloat).copy_(log_probs.grad());
+    const at::Tensor log_probs = at::from_blob(const_cast<float*>(new_log_probs), {count}, at::kFloat);
+    *stats = {};
+    const at::Tensor gradients = mempo::token_losses(log_probs, {*inputs, options->kind}, *options, stats);
+    at::from_blob(gradient, {count}, at::kFloat).copy_(gradients);
   });
 }

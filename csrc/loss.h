@@ -7,14 +7,17 @@
 
 namespace mempo {
 
-struct LossTensors {
-  at::Tensor old_log_probs, ref_log_probs, advantages, weights;  // float32 [N]; those that were not given are undefined
+// The caller's columns, each with one number for each trained token; those that the kind of loss does not read may be null.
+struct LossInputs {
+  const float *old_log_probs, *ref_log_probs, *advantages, *weights;
+
+  LossInputs(const mempo_loss_inputs& given, mempo_loss_kind kind);
+  // The columns from a token on.
+  LossInputs part(int64_t begin) const;
 };
 
-LossTensors loss_tensors(int64_t count, const mempo_loss_inputs& inputs, mempo_loss_kind kind, at::Device device);
-
-// Σ weight · (policy loss + kl_coef · kl), or Σ weight · −log p, differentiable in `log_probs` alone; fills `stats`.
-at::Tensor weighted_loss(const at::Tensor& log_probs, const LossTensors& inputs, const mempo_loss_options& options,
-                         mempo_loss_stats* stats);
+// Adds up Σ weight · loss of the tokens in `stats` and returns its gradient in each of `log_probs` (float32 [N]).
+at::Tensor token_losses(const at::Tensor& log_probs, const LossInputs& inputs, const mempo_loss_options& options,
+                        mempo_loss_stats* stats);
 
 }  // namespace mempo

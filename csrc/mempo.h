@@ -57,6 +57,10 @@ typedef struct mempo_model mempo_model;
 
 typedef enum { MEMPO_FLOAT32 = 0, MEMPO_BFLOAT16 = 1 } mempo_dtype;
 
+/* What a forward pass leaves for the backward pass: all results of products and attention, all but the widest (those of
+ * the MLP's first product), or each layer's input only. What is missing is computed again. */
+typedef enum { MEMPO_KEEP_ALL = 0, MEMPO_RECOMPUTE_MLP = 1, MEMPO_RECOMPUTE_LAYER = 2 } mempo_checkpointing;
+
 typedef struct {
   int64_t vocab, hidden, intermediate, layers, heads, kv_heads, head_dim;
   double rms_norm_eps;
@@ -64,7 +68,7 @@ typedef struct {
   const float *inverse_frequencies; /* head_dim / 2 numbers, radians per position */
   mempo_dtype compute_dtype;
   int trainable;                /* keeps float32 master weights and gradients */
-  int activation_checkpointing; /* recompute each layer in the backward pass */
+  mempo_checkpointing checkpointing;
 } mempo_model_config;
 
 MEMPO_API int mempo_model_new(const mempo_model_config *config, const char *device, mempo_model **out,
@@ -169,9 +173,13 @@ typedef struct {
 MEMPO_API int mempo_token_loss(int64_t count, const float *new_log_probs, const mempo_loss_inputs *inputs,
                                const mempo_loss_options *options, mempo_loss_stats *stats, float *gradient,
                                mempo_error *error);
-/* Adds the gradient of one micro-batch. After an error the sum is no longer whole: drop it. */
+/* Adds the gradient of one micro-batch. Row r goes on behind the first starts[r] tokens of row parents[r], an earlier
+ * one that has the token starts[r] - 1 of its own (-1: behind nothing, and starts[r] is 0): rows that begin alike
+ * need their beginning only once. Positions are of the rows' own tokens. After an error the sum is no longer
+ * whole: drop it. */
 MEMPO_API int mempo_forward_backward(mempo_model *model, int64_t rows, const int64_t *offsets, const int32_t *ids,
-                                     int64_t position_count, const int64_t *positions,
+                                     const int64_t *parents, const int64_t *starts, int64_t position_count,
+                                     const int64_t *positions,
                                      const mempo_loss_inputs *inputs, const mempo_loss_options *options,
                                      mempo_loss_stats *stats, mempo_error *error);
 

@@ -4,21 +4,11 @@
 #include <cmath>
 #include <limits>
 
+#include "kernels.h"
+
 namespace mempo {
 
 namespace {
-
-// splitmix64 (Steele, Lea, Flood 2014): the n-th number of the stream of `seed`, in [0, 1).
-double uniform(uint64_t seed, uint64_t n) {
-  uint64_t z = seed + (n + 1) * 0x9E3779B97F4A7C15ULL;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
-  z ^= z >> 31;
-  return static_cast<double>(z >> 11) * 0x1.0p-53;
-}
-
-// After this many redraws nearly all mass lies on ids without a token: take the likeliest valid one.
-constexpr int32_t kMaxRedraws = 64;
 
 bool is_valid(const std::vector<uint8_t>& valid, int64_t id) {
   return valid.empty() || (id < static_cast<int64_t>(valid.size()) && valid[id] != 0);
@@ -53,8 +43,8 @@ mempo_sampled sample_row(const at::Tensor& logits, const SamplingRule& rule, con
     id = likeliest(logits, valid);
   } else {
     const at::Tensor cumulative = filtered_distribution(logits, rule).to(at::kDouble).cumsum(0);
-    for (id = draw(cumulative, uniform(rule.seed, 0)); !is_valid(valid, id) && redraws < kMaxRedraws;) {
-      id = draw(cumulative, uniform(rule.seed, ++redraws));
+    for (id = draw(cumulative, kernels::uniform(rule.seed, 0)); !is_valid(valid, id) && redraws < kernels::kMaxRedraws;) {
+      id = draw(cumulative, kernels::uniform(rule.seed, static_cast<uint64_t>(++redraws)));
     }
     if (!is_valid(valid, id)) id = likeliest(logits, valid);
   }
@@ -92,7 +82,15 @@ at::Tensor filtered_distribution(const at::Tensor& logits, const SamplingRule& r
 std::vector<mempo_sampled> sample(const at::Tensor& logits, const std::vector<SamplingRule>& rules,
                                   const std::vector<uint8_t>& valid) {
   std::vector<mempo_sampled> sampled;
-  for (size_t r = 0; r < rules.size(); ++r) sampled.push_back(sample_row(logits[static_cast<int64_t>(r)], rules[r], valid));
+  const auto filters = [](const SamplingRule& r) { return r.top_k > 0 || (r.top_p > 0 && r.top_p < 1); };
+  if (!kernels::on_cpu(logits) || std::any_of(rules.begin(), rules.end(), filters)) {
+    for (size_t r = 0; r < rules.size(); ++r) sampled.push_back(sample_row(logits[static_cast<int64_t>(r)], rules[r], valid));
+    return sampled;
+  }
+  std::vector<kernels::Draw> draws;
+  for (const SamplingRule& rule : rules) draws.push_back({rule.temperature, rule.seed, -1, 0, 0});
+  kernels::sample_cpu(logits, valid, draws);
+  for (const kernels::Draw& d : draws) sampled.push_back({static_cast<int32_t>(d.id), d.log_prob, d.redraws});
   return sampled;
 }
 

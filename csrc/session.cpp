@@ -1,9 +1,9 @@
-// Key/value caches of the sequences that are being generated, and the forward pass that extends them.
+// Rows of key/value caches, and the forward passes that extend them or branch off them.
 #include <algorithm>
-#include <map>
 
 #include "head.h"
 #include "kernels.h"
+#include "kv_cache.h"
 #include "sampling.h"
 #include "transformer.h"
 
@@ -11,140 +11,128 @@ namespace mempo {
 
 namespace {
 
-constexpr int64_t kFirstCapacity = 256;  // tokens
+// New tokens of a packed batch behind the first `past` tokens of a row.
+struct Stretch {
+  KVCache::Row* row;
+  int64_t past, begin, tokens;
+  bool keep;  // in the row
+};
 
-// The cache of one sequence: [layers, 2 (key, value), kv_heads, capacity, head_dim].
-struct CacheRow {
-  at::Tensor cache;
-  int64_t length = 0;
+// Attends over the pages of each row and the new tokens behind them, and keeps the keys and values of those that stay.
+// Few tokens, as in decoding, go through one kernel for all rows where there is one; longer stretches run one by one.
+class PagedAttention final : public Attention {
+ public:
+  PagedAttention(const KVCache& cache, std::vector<Stretch> stretches, bool kernel) : cache_(cache), stretches_(std::move(stretches)) {
+    for (const Stretch& s : stretches_) (kernel && s.tokens <= kFewTokens ? short_ : long_).push_back(&s);
+  }
 
-  at::Tensor keys(int64_t layer) const { return cache.select(0, layer).select(0, 0); }
-  at::Tensor values(int64_t layer) const { return cache.select(0, layer).select(0, 1); }
+  Attended attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) override {
+    at::Tensor out = at::empty({q.size(0), q.size(1) * q.size(2)}, q.options());
+    if (!short_.empty()) kernels::paged_attention_cpu(q, k, v, paged_rows(layer), KVCache::kPageTokens, out);
+    for (const Stretch* s : long_) {
+      const auto own = [&](const at::Tensor& x) { return x.narrow(0, s->begin, s->tokens); };
+      const auto past = [&](int64_t which) { return s->past == 0 ? at::Tensor() : cache_.gather(*s->row, layer, which, s->past); };
+      own(out).copy_(continued_attention(own(q), past(0), past(1), own(k), own(v)));
+    }
+    for (const Stretch& s : stretches_) {
+      if (s.keep) cache_.write(*s.row, layer, k.narrow(0, s.begin, s.tokens), v.narrow(0, s.begin, s.tokens));
+    }
+    return {out, {}};
+  }
+
+ private:
+  static constexpr int64_t kFewTokens = 16;
+
+  std::vector<kernels::PagedRow> paged_rows(int64_t layer) const {
+    std::vector<kernels::PagedRow> rows;
+    for (const Stretch* s : short_) {
+      kernels::PagedRow row{{}, {}, s->past, s->begin, s->tokens};
+      for (int64_t done = 0; done < s->past; done += KVCache::kPageTokens) {
+        const at::Tensor& page = *s->row->pages[static_cast<size_t>(done / KVCache::kPageTokens)];
+        row.keys.push_back(page.const_data_ptr<float>() + layer * page.stride(0));
+        row.values.push_back(row.keys.back() + page.stride(1));
+      }
+      rows.push_back(std::move(row));
+    }
+    return rows;
+  }
+
+  const KVCache& cache_;
+  std::vector<Stretch> stretches_;
+  std::vector<const Stretch*> short_, long_;
+};
+
+// Takes the room that kept stretches need, and gives back what their rows have not grown into when the call ends.
+class Reservation {
+ public:
+  Reservation(KVCache& cache, const std::vector<Stretch>& stretches) : cache_(cache), stretches_(stretches) {
+    try {
+      for (const Stretch& s : stretches_) {
+        const auto same = [&](const Stretch& other) { return other.row == s.row; };
+        require(!s.keep || std::count_if(stretches_.begin(), stretches_.end(), same) == 1, "a row that grows occurs twice");
+        if (s.keep) cache_.reserve(*s.row, s.tokens);
+      }
+    } catch (...) {
+      give_back();
+      throw;
+    }
+  }
+  ~Reservation() { give_back(); }
+  Reservation(const Reservation&) = delete;
+  Reservation& operator=(const Reservation&) = delete;
+
+  // Only when nothing can fail any more do the rows become longer.
+  void grow() const {
+    for (const Stretch& s : stretches_) {
+      if (s.keep) s.row->length += s.tokens;
+    }
+  }
+
+ private:
+  void give_back() {
+    for (const Stretch& s : stretches_) cache_.trim(*s.row);
+  }
+
+  KVCache& cache_;
+  const std::vector<Stretch>& stretches_;
 };
 
 }  // namespace
 
 class Session {
  public:
-  Session(const Transformer& model, std::vector<uint8_t> valid) : model_(model), valid_(std::move(valid)) {}
+  Session(const Transformer& model, std::vector<uint8_t> valid, int64_t cache_tokens)
+      : cache({model.config.layers, model.config.kv_heads, model.config.head_dim, at::TensorOptions().device(model.device).dtype(model.dtype)}, cache_tokens),
+        model_(model), valid_(std::move(valid)) {}
 
-  int64_t open() {
-    rows_[next_] = CacheRow{};
-    return next_++;
-  }
+  void step(int64_t count, const mempo_row_input* inputs, const int64_t* offsets, const int32_t* ids, mempo_sampled* out);
+  void score(int64_t count, const mempo_piece* pieces, const int64_t* offsets, const int32_t* ids, int64_t position_count,
+             const int64_t* positions, float* log_probs, float* entropies);
 
-  int64_t fork(int64_t row, int64_t length) {
-    const CacheRow& source = find(row);
-    CacheRow copy;
-    require(length >= 0 && length <= source.length, "the row is shorter");
-    if (length > 0) {
-      reserve(copy, length);
-      copy.cache.narrow(3, 0, length).copy_(source.cache.narrow(3, 0, length));
-      copy.length = length;
-    }
-    rows_[next_] = std::move(copy);
-    return next_++;
-  }
-
-  void release(int64_t row) { require(rows_.erase(row) == 1, "no row " + std::to_string(row)); }
-
-  void step(int64_t count, const mempo_row_input* inputs, const int64_t* offsets, const int32_t* ids,
-            mempo_sampled* out);
+  KVCache cache;
 
  private:
-  friend class CachedAttention;
-
-  CacheRow& find(int64_t row) {
-    const auto found = rows_.find(row);
-    require(found != rows_.end(), "no row " + std::to_string(row));
-    return found->second;
-  }
-
-  void reserve(CacheRow& row, int64_t tokens) const;
+  // Hidden states of the new tokens.
+  at::Tensor run(const PackedBatch& batch, const std::vector<Stretch>& stretches) const;
 
   const Transformer& model_;
   std::vector<uint8_t> valid_;
-  std::map<int64_t, CacheRow> rows_;
-  int64_t next_ = 0;
 };
 
-// Appends the new keys and values of each row to its cache and attends over all of it. Rows that go
-// on by a few tokens, as in decoding, share one kernel where there is one; longer pieces run each
-// as a product of matrices.
-class CachedAttention final : public Attention {
- public:
-  CachedAttention(std::vector<CacheRow*> rows, const PackedBatch& batch, bool kernel)
-      : rows_(std::move(rows)), batch_(batch) {
-    for (size_t r = 0; r < rows_.size(); ++r) {
-      (kernel && tokens(r) <= kFewTokens ? short_ : long_).push_back(r);
-      masks_.push_back(continuation_mask(r));
-    }
-  }
-
-  at::Tensor attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) override {
-    at::Tensor out = at::empty({q.size(0), q.size(1) * q.size(2)}, q.options());
-    if (!short_.empty()) kernels::cached_attention_cpu(q, k, v, slots(layer), out);
-    for (const size_t r : long_) {
-      const int64_t begin = batch_.offsets[r], length = tokens(r), past = rows_[r]->length;
-      const at::Tensor keys = rows_[r]->keys(layer), values = rows_[r]->values(layer);
-      keys.narrow(1, past, length).copy_(k.narrow(0, begin, length).transpose(0, 1));
-      values.narrow(1, past, length).copy_(v.narrow(0, begin, length).transpose(0, 1));
-      out.narrow(0, begin, length)
-          .copy_(row_attention(q.narrow(0, begin, length), keys.narrow(1, 0, past + length).transpose(0, 1),
-                               values.narrow(1, 0, past + length).transpose(0, 1),
-                               /*causal=*/past == 0 && length > 1, masks_[r]));
-    }
-    return out;
-  }
-
- private:
-  static constexpr int64_t kFewTokens = 4;
-
-  int64_t tokens(size_t r) const { return batch_.offsets[r + 1] - batch_.offsets[r]; }
-
-  std::vector<kernels::CacheSlot> slots(int64_t layer) const {
-    std::vector<kernels::CacheSlot> all;
-    for (const size_t r : short_) {
-      const CacheRow& row = *rows_[r];
-      all.push_back({row.keys(layer).mutable_data_ptr<float>(), row.values(layer).mutable_data_ptr<float>(),
-                     row.cache.size(3), row.length, batch_.offsets[r], tokens(r)});
-    }
-    return all;
-  }
-
-  // Several new tokens behind a past: token t sees the past and the new ones up to itself.
-  at::Tensor continuation_mask(size_t r) const {
-    const int64_t past = rows_[r]->length, length = tokens(r);
-    if (past == 0 || length == 1) return {};
-    return at::ones({length, past + length}, batch_.ids.options().dtype(at::kBool)).tril(past);
-  }
-
-  std::vector<CacheRow*> rows_;
-  const PackedBatch& batch_;
-  std::vector<size_t> short_, long_;
-  std::vector<at::Tensor> masks_;
-};
-
-void Session::reserve(CacheRow& row, int64_t tokens) const {
-  const int64_t capacity = row.cache.defined() ? row.cache.size(3) : 0;
-  if (tokens <= capacity) return;
-  const auto& c = model_.config;
-  const at::Tensor larger = at::empty({c.layers, 2, c.kv_heads, std::max({tokens, 2 * capacity, kFirstCapacity}), c.head_dim},
-                                      at::TensorOptions().device(model_.device).dtype(model_.dtype));
-  if (row.length > 0) larger.narrow(3, 0, row.length).copy_(row.cache.narrow(3, 0, row.length));
-  row.cache = larger;
+at::Tensor Session::run(const PackedBatch& batch, const std::vector<Stretch>& stretches) const {
+  PagedAttention attention(cache, stretches, /*kernel=*/model_.device.is_cpu() && model_.dtype == at::kFloat);
+  return model_.hidden_states(batch, attention);
 }
 
 void Session::step(int64_t count, const mempo_row_input* inputs, const int64_t* offsets, const int32_t* ids,
                    mempo_sampled* out) {
   at::NoGradGuard no_grad;
-  std::vector<CacheRow*> rows;
+  std::vector<Stretch> stretches;
   std::vector<int64_t> starts, last_tokens;
   std::vector<SamplingRule> rules;
   for (int64_t k = 0; k < count; ++k) {
-    CacheRow& row = find(inputs[k].row);
-    require(std::find(rows.begin(), rows.end(), &row) == rows.end(), "row " + std::to_string(inputs[k].row) + " occurs twice");
-    rows.push_back(&row);
+    KVCache::Row& row = cache.find(inputs[k].row);
+    stretches.push_back({&row, row.length, offsets[k], offsets[k + 1] - offsets[k], /*keep=*/true});
     starts.push_back(row.length);
     out[k] = {-1, 0.0F, 0};
     if (inputs[k].sample == 0) continue;
@@ -153,19 +141,46 @@ void Session::step(int64_t count, const mempo_row_input* inputs, const int64_t* 
     check_rule(rules.back());
   }
   const PackedBatch batch = model_.pack(count, offsets, ids, starts);
-  for (int64_t k = 0; k < count; ++k) reserve(*rows[k], rows[k]->length + offsets[k + 1] - offsets[k]);
-  const bool kernel = model_.device.is_cpu() && model_.dtype == at::kFloat;
-  const at::Tensor hidden = model_.hidden_states(model_.embed(batch), batch, std::make_shared<CachedAttention>(rows, batch, kernel));
+  const Reservation reservation(cache, stretches);
+  const at::Tensor hidden = run(batch, stretches);
   std::vector<mempo_sampled> sampled;
   if (!rules.empty()) {
     const at::Tensor last = at::tensor(last_tokens, at::kLong).to(model_.device);
-    sampled = sample(logits(model_, hidden.index_select(0, last)), rules, valid_);
+    sampled = sample(logits(model_, model_.normalized(hidden.index_select(0, last))), rules, valid_);
   }
-  // Only now that nothing can fail do the rows become longer.
+  reservation.grow();
   for (int64_t k = 0, s = 0; k < count; ++k) {
-    rows[k]->length += offsets[k + 1] - offsets[k];
-    if (inputs[k].sample != 0) out[k] = sampled[s++];
+    if (inputs[k].sample != 0) out[k] = sampled[static_cast<size_t>(s++)];
   }
+}
+
+void Session::score(int64_t count, const mempo_piece* pieces, const int64_t* offsets, const int32_t* ids,
+                    int64_t position_count, const int64_t* positions, float* log_probs, float* entropies) {
+  at::NoGradGuard no_grad;
+  std::vector<Stretch> stretches;
+  std::vector<int64_t> starts;
+  for (int64_t k = 0; k < count; ++k) {
+    const mempo_piece& piece = pieces[k];
+    KVCache::Row& row = cache.find(piece.row);
+    require(piece.length >= 0 && piece.length <= row.length && (piece.keep == 0 || piece.length == row.length),
+            "row " + std::to_string(piece.row) + " has " + std::to_string(row.length) + " tokens, the piece stands behind " + std::to_string(piece.length));
+    check_temperature(piece.temperature);
+    stretches.push_back({&row, piece.length, offsets[k], offsets[k + 1] - offsets[k], piece.keep != 0});
+    starts.push_back(piece.length);
+  }
+  const PackedBatch batch = model_.pack(count, offsets, ids, starts);
+  std::vector<double> temperatures;
+  const auto of_row = [&](int64_t row) { temperatures.push_back(pieces[row].temperature); };
+  const Targets targets = targets_of(model_, batch, position_count, positions, of_row);
+  const Reservation reservation(cache, stretches);
+  const at::Tensor hidden = run(batch, stretches);
+  if (position_count > 0) {
+    const at::Tensor predicting = model_.normalized(hidden.index_select(0, targets.sources));
+    const auto scores = token_log_probs_and_entropy(model_, predicting, targets.ids, temperatures);
+    copy_out(scores.log_probs, log_probs);
+    copy_out(scores.entropy, entropies);
+  }
+  reservation.grow();
 }
 
 }  // namespace mempo
@@ -178,7 +193,7 @@ using mempo::guarded;
 using mempo::present;
 using mempo::require;
 
-int mempo_session_new(mempo_model* model, const uint8_t* valid, int64_t valid_count, int64_t,
+int mempo_session_new(mempo_model* model, const uint8_t* valid, int64_t valid_count, int64_t cache_tokens,
                       mempo_session** out, mempo_error* error) {
   return guarded(error, [&] {
     std::vector<uint8_t> ids;
@@ -187,25 +202,26 @@ int mempo_session_new(mempo_model* model, const uint8_t* valid, int64_t valid_co
       const auto end = ids.begin() + std::min<int64_t>(present(model)->config.vocab, static_cast<int64_t>(ids.size()));
       require(std::any_of(ids.begin(), end, [](uint8_t v) { return v != 0; }), "no id of the vocabulary is valid");
     }
-    *out = new mempo_session(*present(model), std::move(ids));
+    require(cache_tokens >= 0, "cache_tokens must not be negative");
+    *out = new mempo_session(*present(model), std::move(ids), cache_tokens);
   });
 }
 
 void mempo_session_free(mempo_session* session) { delete session; }
 
 int mempo_session_open(mempo_session* session, int64_t* row, mempo_error* error) {
-  return guarded(error, [&] { *row = present(session)->open(); });
+  return guarded(error, [&] { *row = present(session)->cache.open(); });
 }
 
-int mempo_session_fork(mempo_session* session, int64_t row, int64_t length, int64_t* copied, mempo_error* error) {
+int mempo_session_fork(mempo_session* session, int64_t row, int64_t length, int64_t* forked, mempo_error* error) {
   return guarded(error, [&] {
     at::NoGradGuard no_grad;
-    *copied = present(session)->fork(row, length);
+    *forked = present(session)->cache.fork(row, length);
   });
 }
 
 int mempo_session_release(mempo_session* session, int64_t row, mempo_error* error) {
-  return guarded(error, [&] { present(session)->release(row); });
+  return guarded(error, [&] { present(session)->cache.release(row); });
 }
 
 int mempo_session_step(mempo_session* session, int64_t count, const mempo_row_input* inputs, const int64_t* offsets,
@@ -213,12 +229,16 @@ int mempo_session_step(mempo_session* session, int64_t count, const mempo_row_in
   return guarded(error, [&] { present(session)->step(count, inputs, offsets, ids, out); });
 }
 
-int mempo_session_score(mempo_session*, int64_t, const mempo_piece*, const int64_t*, const int32_t*, int64_t,
-                        const int64_t*, float*, float*, mempo_error* error) {
-  return guarded(error, [&] { throw std::runtime_error("this build cannot score in a session"); });
+int mempo_session_score(mempo_session* session, int64_t count, const mempo_piece* pieces, const int64_t* offsets,
+                        const int32_t* ids, int64_t position_count, const int64_t* positions, float* log_probs,
+                        float* entropies, mempo_error* error) {
+  return guarded(error, [&] {
+    present(session)->score(count, pieces, offsets, ids, position_count, positions, log_probs, entropies);
+  });
 }
 
-void mempo_session_usage(const mempo_session*, int64_t* page_tokens, int64_t* pages, int64_t* limit) {
-  *page_tokens = 1;
-  *pages = *limit = 0;
+void mempo_session_usage(const mempo_session* session, int64_t* page_tokens, int64_t* pages, int64_t* limit) {
+  *page_tokens = mempo::KVCache::kPageTokens;
+  *pages = session != nullptr ? session->cache.pages() : 0;
+  *limit = session != nullptr ? session->cache.limit() : 0;
 }

@@ -1,85 +1,9 @@
 #include "transformer.h"
 
-#include <torch/csrc/autograd/autograd.h>
-#include <torch/csrc/autograd/custom_function.h>
-#include <torch/custom_class.h>
-
+#include "layer.h"
 #include "kernels.h"
 
 namespace mempo {
-
-namespace {
-
-at::Tensor project(const at::Tensor& x, const Parameter* weight, const Parameter* bias) {
-  return at::linear(x, weight->weight, bias != nullptr ? bias->weight : at::Tensor());
-}
-
-}  // namespace
-
-// What a layer needs beside its input; counted so that it can run again in the backward pass.
-struct LayerRun : torch::CustomClassHolder {
-  LayerRun(const Transformer* m, int64_t n, at::Tensor c, at::Tensor s, std::shared_ptr<Attention> a)
-      : model(m), index(n), cos(std::move(c)), sin(std::move(s)), attention(std::move(a)) {}
-
-  const Transformer* model;
-  int64_t index;
-  at::Tensor cos, sin;
-  std::shared_ptr<Attention> attention;
-
-  at::Tensor operator()(const at::Tensor& input) const {
-    const Layer& layer = model->layers[index];
-    const at::Tensor middle = input + attention_block(layer, norm(input, layer.input_norm));
-    return middle + mlp_block(layer, norm(middle, layer.post_norm));
-  }
-
- private:
-  at::Tensor norm(const at::Tensor& x, const Parameter* weight) const {
-    return kernels::rms_norm(x, weight->weight, model->config.rms_norm_eps);
-  }
-
-  at::Tensor attention_block(const Layer& layer, const at::Tensor& x) const {
-    const auto& c = model->config;
-    const int64_t tokens = x.size(0), q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
-    const auto qkv = project(x, layer.qkv, layer.qkv_bias).split_with_sizes({q_width, kv_width, kv_width}, -1);
-    at::Tensor q = qkv[0].view({tokens, c.heads, c.head_dim});
-    at::Tensor k = qkv[1].view({tokens, c.kv_heads, c.head_dim});
-    const at::Tensor v = qkv[2].view({tokens, c.kv_heads, c.head_dim});
-    if (layer.q_norm != nullptr) {
-      q = norm(q, layer.q_norm);
-      k = norm(k, layer.k_norm);
-    }
-    const at::Tensor mixed = attention->attend(index, kernels::rotate(q, cos, sin), kernels::rotate(k, cos, sin), v);
-    return project(mixed, layer.output, layer.output_bias);
-  }
-
-  at::Tensor mlp_block(const Layer& layer, const at::Tensor& x) const {
-    return project(kernels::swiglu(project(x, layer.gate_up, layer.gate_up_bias)), layer.down, layer.down_bias);
-  }
-};
-
-namespace {
-
-// Activation checkpointing: keeps a layer's input only and runs the layer again for its gradient.
-struct CheckpointedLayer : torch::autograd::Function<CheckpointedLayer> {
-  static at::Tensor forward(torch::autograd::AutogradContext* context, const at::Tensor& input,
-                            const c10::intrusive_ptr<LayerRun>& run) {
-    context->save_for_backward({input});
-    context->saved_data["run"] = c10::IValue::make_capsule(run);
-    return (*run)(input);
-  }
-
-  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* context,
-                                                 torch::autograd::variable_list gradient) {
-    const auto run = context->saved_data["run"].toCapsule();
-    at::AutoGradMode with_grad(true);
-    const at::Tensor input = context->get_saved_variables()[0].detach().requires_grad_(true);
-    const at::Tensor output = static_cast<const LayerRun&>(*run)(input);
-    torch::autograd::backward({output}, {gradient[0]});
-    return {input.grad(), at::Tensor()};
-  }
-};
-
-}  // namespace
 
 Transformer::Transformer(const mempo_model_config& c, at::Device where)
     : config(c),
@@ -126,7 +50,7 @@ PackedBatch Transformer::pack(int64_t rows, const int64_t* offsets, const int32_
     require(offsets[r] < offsets[r + 1], "the offsets of row " + std::to_string(r) + " descend");
   }
   const int64_t tokens = batch.offsets.back();
-  at::Tensor positions = at::empty({tokens}, at::kLong), wide = at::empty({tokens}, at::kLong);
+  const at::Tensor positions = at::empty({tokens}, at::kLong), wide = at::empty({tokens}, at::kLong);
   int64_t* position = positions.mutable_data_ptr<int64_t>();
   int64_t* id = wide.mutable_data_ptr<int64_t>();
   for (int64_t r = 0; r < rows; ++r) {
@@ -137,25 +61,34 @@ PackedBatch Transformer::pack(int64_t rows, const int64_t* offsets, const int32_
     }
   }
   batch.ids = wide.to(device);
-  batch.positions = positions.to(device);
+  const at::Tensor angles = positions.to(device).to(at::kFloat).unsqueeze(1).mul(inverse_frequencies_);
+  batch.cos = angles.cos().to(dtype);
+  batch.sin = angles.sin().to(dtype);
   return batch;
 }
 
-at::Tensor Transformer::embed(const PackedBatch& batch) const {
-  return at::embedding(embedding->weight.detach(), batch.ids);
+at::Tensor Transformer::hidden_states(const PackedBatch& batch, Attention& attention, Activations* kept) const {
+  at::Tensor x = at::embedding(embedding->weight, batch.ids);
+  for (int64_t n = 0; n < config.layers; ++n) {
+    LayerActivations activations;
+    x = layer_forward(*this, n, x, batch, attention, activations);
+    if (kept == nullptr) continue;
+    keep_only(activations, config.checkpointing);
+    kept->push_back(std::move(activations));
+  }
+  return x;
 }
 
-at::Tensor Transformer::hidden_states(const at::Tensor& embedded, const PackedBatch& batch,
-                                      const std::shared_ptr<Attention>& attention) const {
-  const at::Tensor angles = batch.positions.to(at::kFloat).unsqueeze(1).mul(inverse_frequencies_);
-  const at::Tensor cos = angles.cos().to(dtype), sin = angles.sin().to(dtype);
-  const bool checkpoint = config.activation_checkpointing && at::GradMode::is_enabled();
-  at::Tensor x = embedded;
-  for (int64_t n = 0; n < config.layers; ++n) {
-    const auto run = c10::make_intrusive<LayerRun>(this, n, cos, sin, attention);
-    x = checkpoint ? CheckpointedLayer::apply(x, run) : (*run)(x);
+at::Tensor Transformer::normalized(const at::Tensor& hidden) const {
+  return kernels::rms_norm(hidden, final_norm->weight, config.rms_norm_eps);
+}
+
+void Transformer::backward(at::Tensor gradient, const PackedBatch& batch, TreeAttention& attention, Activations& kept) {
+  for (int64_t n = config.layers - 1; n >= 0; --n) {
+    gradient = layer_backward(*this, n, std::move(kept.back()), batch, attention, gradient);
+    kept.pop_back();
   }
-  return kernels::rms_norm(x, final_norm->weight, config.rms_norm_eps);
+  embedding->add_rows(batch.ids, gradient);
 }
 
 }  // namespace mempo
@@ -171,6 +104,7 @@ void check_config(const mempo_model_config& c) {
   require(c.head_dim > 0 && c.head_dim % 2 == 0, "head_dim is " + std::to_string(c.head_dim) + ", must be even and above 0");
   require(c.rms_norm_eps >= 0, "rms_norm_eps must not be negative");
   require(c.inverse_frequencies != nullptr, "inverse_frequencies are missing");
+  require(c.checkpointing == MEMPO_KEEP_ALL || c.checkpointing == MEMPO_RECOMPUTE_MLP || c.checkpointing == MEMPO_RECOMPUTE_LAYER, "unknown checkpointing");
   require(c.compute_dtype == MEMPO_FLOAT32 || c.compute_dtype == MEMPO_BFLOAT16, "unknown compute_dtype");
 }
 

@@ -1,12 +1,13 @@
 // The decoder that Qwen2, Qwen3 and Llama share: one forward function for prefill, decoding,
-// scoring and training.
+// scoring and training, and its backward function.
 #pragma once
 
 #include <ATen/ATen.h>
+#include <ATen/core/grad_mode.h>
 
-#include <memory>
 #include <vector>
 
+#include "attention.h"
 #include "weights.h"
 
 namespace mempo {
@@ -24,32 +25,21 @@ struct Layer {
 struct PackedBatch {
   std::vector<int64_t> offsets;  // row r covers [offsets[r], offsets[r+1])
   at::Tensor ids;                // [T] int64 on the device
-  at::Tensor positions;          // [T] int64, position of each token in its sequence
+  at::Tensor cos, sin;           // [T, head_dim / 2], of the angles of each token's position in its sequence
   int64_t rows() const { return static_cast<int64_t>(offsets.size()) - 1; }
 };
 
-// How queries meet keys and values; q [T, heads, head_dim], k and v [T, kv_heads, head_dim];
-// returns [T, heads · head_dim].
-class Attention {
- public:
-  virtual ~Attention() = default;
-  virtual at::Tensor attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) = 0;
+// What the backward pass of a layer reads, as far as Transformer.config says to keep it: the results of matrix products
+// and of attention. Norms and activations are computed anew from them, which costs next to nothing.
+struct LayerActivations {
+  at::Tensor input;          // [T, hidden]
+  at::Tensor unnormalized;   // [T, q + k + v] before the norms of q and k; undefined without these
+  at::Tensor qkv;            // [T, q + k + v], q and k rotated
+  Attended attended;
+  at::Tensor middle;         // [T, hidden], input + attention
+  at::Tensor gate_up;        // [T, 2 · intermediate]
 };
-
-// Causal attention within each row of a batch that starts at position 0; differentiable.
-class RowAttention final : public Attention {
- public:
-  explicit RowAttention(std::vector<int64_t> offsets) : offsets_(std::move(offsets)) {}
-  at::Tensor attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) override;
-
- private:
-  std::vector<int64_t> offsets_;
-};
-
-// Scaled dot-product attention of one row: q [n, heads, d] over k, v [m, kv_heads, d]; with
-// `causal`, n = m. `mask` (bool [n, m], true = may look) may be undefined.
-at::Tensor row_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, bool causal,
-                         const at::Tensor& mask);
+using Activations = std::vector<LayerActivations>;
 
 class Transformer {
  public:
@@ -59,11 +49,13 @@ class Transformer {
   PackedBatch pack(int64_t rows, const int64_t* offsets, const int32_t* ids,
                    const std::vector<int64_t>& starts = {}) const;
 
-  // Input embeddings of the batch, [T, hidden]; a constant to autograd.
-  at::Tensor embed(const PackedBatch& batch) const;
-  // Final hidden states, [T, hidden], after the last norm.
-  at::Tensor hidden_states(const at::Tensor& embedded, const PackedBatch& batch,
-                           const std::shared_ptr<Attention>& attention) const;
+  // Runs all layers: hidden states [T, hidden] before the last norm. With `kept`, leaves there what `backward` reads.
+  at::Tensor hidden_states(const PackedBatch& batch, Attention& attention, Activations* kept = nullptr) const;
+  // The last norm.
+  at::Tensor normalized(const at::Tensor& hidden) const;
+  // Takes the gradient of the hidden states back through all layers: adds the gradients of the weights, the embeddings
+  // among them, and empties `kept` on the way.
+  void backward(at::Tensor gradient, const PackedBatch& batch, TreeAttention& attention, Activations& kept);
 
   mempo_model_config config;
   at::Device device;
@@ -74,7 +66,6 @@ class Transformer {
   int64_t update_count = 0;
 
  private:
-  friend struct LayerRun;
   at::Tensor inverse_frequencies_;  // [head_dim / 2] float32
 };
 

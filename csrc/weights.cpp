@@ -29,15 +29,23 @@ at::Tensor& Parameter::gradient_sum() {
   return gradient;
 }
 
-void Parameter::collect_gradient() {
-  at::Tensor& fresh = weight.mutable_grad();
-  if (!fresh.defined()) return;
-  if (!gradient.defined() && fresh.scalar_type() == at::kFloat) {
-    gradient = fresh;
+void Parameter::add_product(const at::Tensor& output, const at::Tensor& input) {
+  if (output.scalar_type() != at::kFloat) {
+    gradient_sum().add_(at::mm(output.t(), input));
+  } else if (gradient.defined()) {
+    gradient.addmm_(output.t(), input);
   } else {
-    gradient_sum().add_(fresh);
+    gradient = at::mm(output.t(), input);
   }
-  fresh.reset();
+}
+
+void Parameter::add_rows(const at::Tensor& ids, const at::Tensor& rows) {
+  const at::Tensor wide = rows.to(at::kFloat);
+  if (wide.is_cpu()) {
+    gradient_sum().index_add_(0, ids, wide);
+  } else {  // index_add_ on CUDA has no order
+    gradient_sum().index_put_(c10::List<std::optional<at::Tensor>>({ids}), wide, /*accumulate=*/true);
+  }
 }
 
 Parameter* Weights::add(const std::vector<Part>& parts) {
@@ -49,8 +57,7 @@ Parameter* Weights::add(const std::vector<Part>& parts) {
   Parameter& p = parameters_.emplace_back();
   p.weight = at::zeros(shape, at::TensorOptions().device(device_).dtype(dtype_));
   if (trainable_) {
-    p.master = dtype_ == at::kFloat ? p.weight.detach() : at::zeros(shape, p.weight.options().dtype(at::kFloat));
-    p.weight.set_requires_grad(true);
+    p.master = dtype_ == at::kFloat ? p.weight : at::zeros(shape, p.weight.options().dtype(at::kFloat));
   }
   int64_t begin = 0;
   for (const Part& part : parts) {
@@ -73,14 +80,13 @@ void Weights::set(const std::string& name, const at::Tensor& value) {
   require(value.defined(), name + ": the tensor given holds nothing");
   require(value.sizes() == at::IntArrayRef(s.shape),
           name + ": shape " + shape_text(value.sizes()) + " given, " + shape_text(s.shape) + " expected");
-  at::NoGradGuard no_grad;
   if (trainable_) s.parameter->master.narrow(0, s.begin, s.rows).copy_(value);
-  s.parameter->weight.detach().narrow(0, s.begin, s.rows).copy_(value);
+  s.parameter->weight.narrow(0, s.begin, s.rows).copy_(value);
 }
 
 at::Tensor Weights::view(mempo_kind kind, const std::string& name) {
   const Slice& s = slice(name);
-  if (kind == MEMPO_MASTER && !trainable_) return s.parameter->weight.detach().narrow(0, s.begin, s.rows);
+  if (kind == MEMPO_MASTER && !trainable_) return s.parameter->weight.narrow(0, s.begin, s.rows);
   const at::Tensor& whole = kind_of(*s.parameter, kind);
   return whole.defined() ? whole.narrow(0, s.begin, s.rows) : at::Tensor();
 }

@@ -2,7 +2,6 @@
 #pragma once
 
 #include <ATen/ATen.h>
-#include <ATen/core/grad_mode.h>
 
 #include <deque>
 #include <string>
@@ -16,15 +15,17 @@ namespace mempo {
 // One stored tensor. Projections that read the same input are stacked into one, so that the
 // forward pass runs one matrix product for them; their names are slices of its rows.
 struct Parameter {
-  at::Tensor weight;    // compute dtype; a leaf of the autograd graph when trainable
+  at::Tensor weight;    // compute dtype
   at::Tensor master;    // float32; the same storage as weight when that is float32
   at::Tensor gradient;  // float32 sum over micro-batches; undefined before the first
   at::Tensor first_moment, second_moment;  // float32; undefined before the first update
 
   // The gradient to add to, made (as zeros) when it is not there yet.
   at::Tensor& gradient_sum();
-  // Moves what the backward pass left in weight.grad into `gradient`.
-  void collect_gradient();
+  // gradient += outputᵀ · input, the gradient of a projection's weight; both have a row for each token.
+  void add_product(const at::Tensor& output, const at::Tensor& input);
+  // gradient[ids[t]] += rows[t], in the same order every time.
+  void add_rows(const at::Tensor& ids, const at::Tensor& rows);
 };
 
 class Weights {

@@ -130,7 +130,7 @@ func asTrainRows(rows []model.ScoreRow, scores []model.RowScores) []model.TrainR
 // Before any update the ratio is exactly 1 when the same rows share a batch.
 func TestRatioIsOneInTheSameSplit(t *testing.T) {
 	for _, name := range tinyModels {
-		for _, checkpointing := range []bool{false, true} {
+		for _, checkpointing := range []string{"none", "mlp", "layer"} {
 			m := load(t, name, Options{Trainable: true, ActivationCheckpointing: checkpointing})
 			r := rand.New(rand.NewPCG(3, 4))
 			var rows []model.ScoreRow

@@ -15,7 +15,7 @@ import (
 type Options struct {
 	DType                   string // compute dtype: "auto" (float32 on a CPU, bfloat16 on CUDA), "float32", "bfloat16"
 	Trainable               bool   // keep float32 master weights, so that it can learn
-	ActivationCheckpointing bool   // recompute each layer in the backward pass: less memory, a third more work
+	ActivationCheckpointing string // what the backward pass computes again: "none" (or ""), "mlp" or "layer"
 }
 
 // Model is a language model on the device. It implements model.Policy, model.Scorer,

@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/mempo-train/mempo-train/model"
+	"github.com/mempo-train/mempo-train/model/prefix"
 )
 
 // packedRows lays the tokens of several rows one after the other, as csrc takes them.
@@ -11,6 +12,8 @@ type packedRows struct {
 	ids       []int32
 	starts    []int64 // of each row in ids
 	positions []int64 // scored tokens, as indices into ids
+	// Of rows that are a tree, see prefix.Node: the parents, and the tokens that a row shares with its parent's path.
+	parents, shared []int64
 }
 
 func (p *packedRows) add(ids, positions []int32) {
@@ -20,6 +23,16 @@ func (p *packedRows) add(ids, positions []int32) {
 	for _, position := range positions {
 		p.positions = append(p.positions, start+int64(position))
 	}
+}
+
+// addNode appends what a row of a tree has of its own; its positions must lie there.
+func (p *packedRows) addNode(node prefix.Node, ids, positions []int32) {
+	own := make([]int32, len(positions))
+	for k, position := range positions {
+		own[k] = position - int32(node.Start)
+	}
+	p.add(ids[node.Start:], own)
+	p.parents, p.shared = append(p.parents, int64(node.Parent)), append(p.shared, int64(node.Start))
 }
 
 func (p *packedRows) rows() int { return len(p.starts) }
@@ -51,10 +64,25 @@ func (l *lossColumns) add(kind model.LossKind, n int, old, ref, advantages, weig
 	return nil
 }
 
+// packTrainRows packs rows as a tree: a beginning that several have in common is there once. Rows without a
+// trained token are left out. The token that predicts a row's first trained one is always the row's own.
 func packTrainRows(rows []model.TrainRow, kind model.LossKind) (*packedRows, *lossColumns, error) {
-	packed, columns := &packedRows{}, &lossColumns{}
+	var trained []model.TrainRow
+	var ids [][]int32
+	var own []int
 	for _, row := range rows {
-		packed.add(row.IDs, row.Positions)
+		if len(row.Positions) == 0 {
+			continue
+		}
+		if first := row.Positions[0]; first < 1 || int(first) >= len(row.IDs) {
+			return nil, nil, fmt.Errorf("engine: token %d of a row of %d cannot be trained", first, len(row.IDs))
+		}
+		trained, ids, own = append(trained, row), append(ids, row.IDs), append(own, int(row.Positions[0])-1)
+	}
+	packed, columns := &packedRows{}, &lossColumns{}
+	for _, node := range prefix.Build(ids, own) {
+		row := trained[node.Row]
+		packed.addNode(node, row.IDs, row.Positions)
 		if err := columns.add(kind, len(row.Positions), row.OldLogProbs, row.RefLogProbs, row.Advantages, row.Weights); err != nil {
 			return nil, nil, err
 		}

@@ -86,7 +86,7 @@ func TestTrainingStepOfPyTorch(t *testing.T) {
 		var want goldenTrain
 		readJSON(t, "train/"+name+".json", &want)
 		for n, c := range want.Cases {
-			for _, checkpointing := range []bool{false, true} {
+			for _, checkpointing := range []string{"none", "mlp", "layer"} {
 				t.Run(name+"/"+c.Case, func(t *testing.T) {
 					m := load(t, name, Options{Trainable: true, ActivationCheckpointing: checkpointing})
 					numbers := openTensors(t, "train/"+name+"-"+c.Case+".safetensors")

@@ -1,6 +1,5 @@
 // CPU forms of the norm, the rotary embedding and the gated activation.
 #include <ATen/Parallel.h>
-#include <torch/csrc/autograd/custom_function.h>
 
 #include <cmath>
 
@@ -10,10 +9,6 @@
 namespace mempo::kernels {
 
 namespace {
-
-using torch::autograd::AutogradContext;
-using torch::autograd::Function;
-using torch::autograd::variable_list;
 
 constexpr int64_t kGrain = 16384;  // elements a thread takes at least
 
@@ -37,19 +32,22 @@ struct Rows {
 
 at::Tensor contiguous_rows(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
 
-MEMPO_VECTORIZED float norm_row(const float* x, const float* weight, float* y, int64_t n, double eps) {
+inline __attribute__((always_inline)) float norm_scale(const float* x, int64_t n, float eps) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t j = 0; j < n; ++j) sum += x[j] * x[j];
-  const float scale = 1.0F / std::sqrt(sum / static_cast<float>(n) + static_cast<float>(eps));
+  return 1.0F / std::sqrt(sum / static_cast<float>(n) + eps);
+}
+
+MEMPO_VECTORIZED void norm_row(const float* x, const float* weight, float* y, int64_t n, float eps) {
+  const float scale = norm_scale(x, n, eps);
 #pragma omp simd
   for (int64_t j = 0; j < n; ++j) y[j] = x[j] * scale * weight[j];
-  return scale;
 }
 
 // y = x·r·w with r = rsqrt(mean(x²) + eps): dx = r·(g·w) − x·r³/n·Σ(g·w·x); dw += g·x·r.
-MEMPO_VECTORIZED void norm_row_backward(const float* x, const float* weight, const float* g, float r, float* dx,
-                                        float* dw, int64_t n) {
+MEMPO_VECTORIZED void norm_row_backward(const float* x, const float* weight, const float* g, float* dx, float* dw, int64_t n, float eps) {
+  const float r = norm_scale(x, n, eps);
   float dot = 0;
 #pragma omp simd reduction(+ : dot)
   for (int64_t j = 0; j < n; ++j) dot += g[j] * weight[j] * x[j];
@@ -61,79 +59,15 @@ MEMPO_VECTORIZED void norm_row_backward(const float* x, const float* weight, con
   }
 }
 
-struct RMSNorm : Function<RMSNorm> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& given, const at::Tensor& weight, double eps) {
-    const at::Tensor x = contiguous_rows(given);
-    const at::Tensor y = at::empty(x.sizes(), x.options());
-    const Rows rows(x);
-    const at::Tensor scales = at::empty({rows.count}, x.options());
-    float *out = y.mutable_data_ptr<float>(), *scale = scales.mutable_data_ptr<float>();
-    const float* w = weight.const_data_ptr<float>();
-    at::parallel_for(0, rows.count, rows_per_task(rows.length), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) scale[r] = norm_row(rows.at(r), w, out + r * rows.length, rows.length, eps);
-    });
-    context->save_for_backward({x, weight, scales});
-    return y;
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto saved = context->get_saved_variables();
-    const at::Tensor &x = saved[0], &weight = saved[1];
-    const at::Tensor g = gradients[0].contiguous(), dx = at::empty(x.sizes(), x.options());
-    const Rows rows(x);
-    const int64_t n = rows.length;
-    // Each thread sums its own rows; the sums are added in a fixed order.
-    const int64_t tasks = at::get_num_threads(), step = (rows.count + tasks - 1) / tasks;
-    const at::Tensor partial = at::zeros({tasks, n}, x.options());
-    const float *gradient = g.const_data_ptr<float>(), *w = weight.const_data_ptr<float>(), *scale = saved[2].const_data_ptr<float>();
-    float *out = dx.mutable_data_ptr<float>(), *sums = partial.mutable_data_ptr<float>();
-    at::parallel_for(0, tasks, 1, [&](int64_t first, int64_t last) {
-      for (int64_t task = first; task < last; ++task) {
-        for (int64_t r = task * step; r < std::min(rows.count, (task + 1) * step); ++r) {
-          norm_row_backward(rows.at(r), w, gradient + r * n, scale[r], out + r * n, sums + task * n, n);
-        }
-      }
-    });
-    return {dx, partial.sum(0), at::Tensor()};
-  }
-};
-
-// Turns pairs of one head by an angle; sign −1 turns back, which is the gradient.
-MEMPO_VECTORIZED void rotate_head(const float* x, const float* cos, const float* sin, float* y, int64_t half, float sign) {
+// Turns pairs of one head by an angle, in place; sign −1 turns back, which is the gradient.
+MEMPO_VECTORIZED void rotate_head(float* x, const float* cos, const float* sin, int64_t half, float sign) {
 #pragma omp simd
   for (int64_t j = 0; j < half; ++j) {
     const float a = x[j], b = x[j + half], c = cos[j], s = sign * sin[j];
-    y[j] = a * c - b * s;
-    y[j + half] = b * c + a * s;
+    x[j] = a * c - b * s;
+    x[j + half] = b * c + a * s;
   }
 }
-
-at::Tensor rotated(const at::Tensor& given, const at::Tensor& cos, const at::Tensor& sin, float sign) {
-  const at::Tensor x = contiguous_rows(given);
-  const at::Tensor y = at::empty(x.sizes(), x.options());
-  const Rows rows(x);
-  const int64_t half = rows.length / 2;
-  const float *c = cos.const_data_ptr<float>(), *s = sin.const_data_ptr<float>();
-  float* out = y.mutable_data_ptr<float>();
-  at::parallel_for(0, rows.count, rows_per_task(rows.length), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const int64_t token = r / rows.inner;
-      rotate_head(rows.at(r), c + token * half, s + token * half, out + r * rows.length, half, sign);
-    }
-  });
-  return y;
-}
-
-struct Rotate : Function<Rotate> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-    context->save_for_backward({cos, sin});
-    return rotated(x, cos, sin, 1);
-  }
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const auto saved = context->get_saved_variables();
-    return {rotated(gradients[0], saved[0], saved[1], -1), at::Tensor(), at::Tensor()};
-  }
-};
 
 MEMPO_VECTORIZED void swiglu_row(const float* gate, const float* up, float* y, int64_t n) {
 #pragma omp simd
@@ -150,48 +84,82 @@ MEMPO_VECTORIZED void swiglu_row_backward(const float* gate, const float* up, co
   }
 }
 
-struct SwiGLU : Function<SwiGLU> {
-  static at::Tensor forward(AutogradContext* context, const at::Tensor& given) {
-    const at::Tensor x = given.contiguous();
-    const int64_t rows = x.size(0), n = x.size(1) / 2;
-    const at::Tensor y = at::empty({rows, n}, x.options());
-    const float* in = x.const_data_ptr<float>();
-    float* out = y.mutable_data_ptr<float>();
-    at::parallel_for(0, rows, rows_per_task(n), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) swiglu_row(in + r * 2 * n, in + r * 2 * n + n, out + r * n, n);
-    });
-    context->save_for_backward({x});
-    return y;
-  }
-
-  static variable_list backward(AutogradContext* context, variable_list gradients) {
-    const at::Tensor x = context->get_saved_variables()[0], g = gradients[0].contiguous();
-    const int64_t rows = x.size(0), n = x.size(1) / 2;
-    const at::Tensor dx = at::empty(x.sizes(), x.options());
-    const float *in = x.const_data_ptr<float>(), *gradient = g.const_data_ptr<float>();
-    float* out = dx.mutable_data_ptr<float>();
-    at::parallel_for(0, rows, rows_per_task(n), [&](int64_t begin, int64_t end) {
-      for (int64_t r = begin; r < end; ++r) {
-        const int64_t wide = r * 2 * n;
-        swiglu_row_backward(in + wide, in + wide + n, gradient + r * n, out + wide, out + wide + n, n);
-      }
-    });
-    return {dx};
-  }
-};
-
 }  // namespace
 
-at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps) {
-  return on_cpu(x) ? RMSNorm::apply(x, weight, eps) : plain::rms_norm(x, weight, eps);
+at::Tensor rms_norm(const at::Tensor& given, const at::Tensor& weight, double eps) {
+  if (!on_cpu(given)) return plain::rms_norm(given, weight, eps);
+  const at::Tensor x = contiguous_rows(given), y = at::empty(x.sizes(), x.options());
+  const Rows rows(x);
+  const float* w = weight.const_data_ptr<float>();
+  float* out = y.mutable_data_ptr<float>();
+  at::parallel_for(0, rows.count, rows_per_task(rows.length), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) norm_row(rows.at(r), w, out + r * rows.length, rows.length, static_cast<float>(eps));
+  });
+  return y;
 }
 
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin) {
-  return on_cpu(x) ? Rotate::apply(x, cos, sin) : plain::rotate(x, cos, sin);
+at::Tensor rms_norm_backward(const at::Tensor& given, const at::Tensor& weight, double eps, const at::Tensor& gradient,
+                             at::Tensor& weight_gradient) {
+  if (!on_cpu(given)) return plain::rms_norm_backward(given, weight, eps, gradient, weight_gradient);
+  const at::Tensor x = contiguous_rows(given), g = contiguous_rows(gradient), dx = at::empty(x.sizes(), x.options());
+  const Rows rows(x), upstream(g);
+  const int64_t n = rows.length;
+  // Each task sums its own rows; the sums are added in a fixed order.
+  const int64_t tasks = at::get_num_threads(), step = (rows.count + tasks - 1) / tasks;
+  const at::Tensor partial = at::zeros({tasks, n}, x.options());
+  const float* w = weight.const_data_ptr<float>();
+  float *out = dx.mutable_data_ptr<float>(), *sums = partial.mutable_data_ptr<float>();
+  at::parallel_for(0, tasks, 1, [&](int64_t first, int64_t last) {
+    for (int64_t task = first; task < last; ++task) {
+      for (int64_t r = task * step; r < std::min(rows.count, (task + 1) * step); ++r) {
+        norm_row_backward(rows.at(r), w, upstream.at(r), out + r * n, sums + task * n, n, static_cast<float>(eps));
+      }
+    }
+  });
+  weight_gradient.add_(tasks == 1 ? partial[0] : partial.sum(0));
+  return dx;
 }
 
-at::Tensor swiglu(const at::Tensor& gate_up) {
-  return on_cpu(gate_up) ? SwiGLU::apply(gate_up) : plain::swiglu(gate_up);
+void rotate_(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, float sign) {
+  if (!on_cpu(x)) return plain::rotate_(x, cos, sin, sign);
+  const Rows rows(x);
+  const int64_t half = rows.length / 2;
+  const float *c = cos.const_data_ptr<float>(), *s = sin.const_data_ptr<float>();
+  float* data = x.mutable_data_ptr<float>();
+  at::parallel_for(0, rows.count, rows_per_task(rows.length), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t token = r / rows.inner;
+      rotate_head(data + (rows.at(r) - rows.data), c + token * half, s + token * half, half, sign);
+    }
+  });
+}
+
+at::Tensor swiglu(const at::Tensor& given) {
+  if (!on_cpu(given)) return plain::swiglu(given);
+  const at::Tensor x = given.contiguous();
+  const int64_t rows = x.size(0), n = x.size(1) / 2;
+  const at::Tensor y = at::empty({rows, n}, x.options());
+  const float* in = x.const_data_ptr<float>();
+  float* out = y.mutable_data_ptr<float>();
+  at::parallel_for(0, rows, rows_per_task(n), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) swiglu_row(in + r * 2 * n, in + r * 2 * n + n, out + r * n, n);
+  });
+  return y;
+}
+
+at::Tensor swiglu_backward(const at::Tensor& given, const at::Tensor& gradient) {
+  if (!on_cpu(given)) return plain::swiglu_backward(given, gradient);
+  const at::Tensor x = given.contiguous(), g = gradient.contiguous(), dx = at::empty(x.sizes(), x.options());
+  const int64_t rows = x.size(0), n = x.size(1) / 2;
+  const float *in = x.const_data_ptr<float>(), *upstream = g.const_data_ptr<float>();
+  float* out = dx.mutable_data_ptr<float>();
+  at::parallel_for(0, rows, rows_per_task(n), [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const int64_t wide = r * 2 * n;
+      swiglu_row_backward(in + wide, in + wide + n, upstream + r * n, out + wide, out + wide + n, n);
+    }
+  });
+  return dx;
 }
 
 }  // namespace mempo::kernels

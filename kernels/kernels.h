@@ -1,6 +1,6 @@
 // Fused operations of the forward and backward pass. Each has a CPU form (float32) written here and
 // a plain form of ATen operations, which serves every other device and dtype; tests hold the two
-// together.
+// together. None of them records a graph: what has a gradient has a function for it.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -10,23 +10,26 @@
 
 namespace mempo::kernels {
 
-// x / sqrt(mean(x²) + eps) · weight over the last dimension; differentiable in x and weight.
-// x [..., n] with a contiguous last dimension, weight [n].
+// x / sqrt(mean(x²) + eps) · weight over the last dimension; x [..., n] with 2 or 3 dimensions, weight [n].
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
+// The gradient of x, given that of the result; that of the weight is added to `weight_gradient` (float32).
+at::Tensor rms_norm_backward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& gradient,
+                             at::Tensor& weight_gradient);
 
-// Rotary position embedding of [T, heads, d] by angles whose cosines and sines are [T, d/2]:
-// the pair (x[j], x[j + d/2]) is turned by angle j. Differentiable in x.
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
+// Rotary position embedding of [T, heads, d], in place, by angles whose cosines and sines are [T, d/2]:
+// the pair (x[j], x[j + d/2]) is turned by `sign` times angle j. Sign −1 undoes it, which is its gradient.
+void rotate_(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, float sign);
 
-// silu(gate) · up, where gate_up [T, 2n] holds both side by side; differentiable.
+// silu(gate) · up, where gate_up [T, 2n] holds both side by side.
 at::Tensor swiglu(const at::Tensor& gate_up);
+at::Tensor swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gradient);
 
 struct LogitStats {
   at::Tensor log_probs;    // [N], of the targets
   at::Tensor normalizers;  // [N], logsumexp
   at::Tensor entropies;    // [N], nats; undefined unless asked for
 };
-// Statistics of float32 logits [N, vocab], without gradient; targets [N] int64.
+// Statistics of float32 logits [N, vocab]; targets [N] int64.
 LogitStats logit_stats(const at::Tensor& logits, const at::Tensor& targets, bool with_entropy);
 
 // Turns logits into the gradient of Σ gradient[r] · log p(targets[r]), in place:
@@ -34,23 +37,58 @@ LogitStats logit_stats(const at::Tensor& logits, const at::Tensor& targets, bool
 void logits_to_gradient(at::Tensor& logits, const at::Tensor& targets, const at::Tensor& normalizers,
                         const at::Tensor& gradient);
 
-// The cache of one row at one layer: keys and values [kv_heads, capacity, head_dim].
-struct CacheSlot {
-  float *keys, *values;
-  int64_t capacity;
-  int64_t length;  // tokens in the cache before the new ones
-  int64_t begin, tokens;  // of the row in the packed batch
+// One token for a row of logits: what to draw by, and what came out.
+struct Draw {
+  double temperature;  // 0 = the likeliest token
+  uint64_t seed;
+  int64_t id;
+  float log_prob;  // at the temperature (1 for the likeliest), over all ids
+  int32_t redraws;
 };
-// Appends the new keys and values [T, kv_heads, d] of some rows to their caches and attends
-// causally: q [T, heads, d] → the rows' part of out [T, heads · d]. CPU and float32 only.
-void cached_attention_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                          const std::vector<CacheSlot>& slots, at::Tensor& out);
+// Draws a token for each row of float32 logits [N, vocab] from the whole distribution. `valid` has one byte
+// per id, 0 = never draw it, and may be empty. CPU and float32 only; the rows run side by side.
+void sample_cpu(const at::Tensor& logits, const std::vector<uint8_t>& valid, std::vector<Draw>& draws);
+
+// The n-th number of the stream of a seed, in [0, 1).
+double uniform(uint64_t seed, uint64_t n);
+// After so many redraws nearly all mass lies on ids that are not valid: the likeliest valid one is taken.
+constexpr int32_t kMaxRedraws = 64;
+
+// The keys and values of one row's past at one layer lie in pages of keys [kv_heads, page_tokens, d] and values alike.
+struct PagedRow {
+  std::vector<const float*> keys, values;  // of each page
+  int64_t past;                            // tokens that the pages hold before the new ones
+  int64_t begin, tokens;                   // the new ones in the packed batch
+};
+// Attends causally: q [T, heads, d], and for each row the keys and values of its past and, behind them, its own among k
+// and v [T, kv_heads, d] → the rows' part of out [T, heads · d]. Made for few new tokens in a row. CPU and float32 only.
+void paged_attention_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                         const std::vector<PagedRow>& rows, int64_t page_tokens, at::Tensor& out);
+
+// The loss of one token and its gradient; see LossConstants.
+struct TokenLoss {
+  double policy, kl;
+  bool clipped;
+  double log_ratio, gradient;
+};
+enum class KL { k1, abs, k2, low_var };
+struct LossConstants {
+  double clip_low, clip_high, dual_clip;
+  KL estimator;
+  double kl_coef;
+};
+// The clipped policy loss with its KL term, and d (policy + kl) / d new; kl holds its coefficient.
+TokenLoss policy_loss(double new_log_prob, double old_log_prob, double ref_log_prob, double advantage,
+                      const LossConstants& constants);
 
 // The plain forms.
 namespace plain {
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
-at::Tensor rotate(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin);
+at::Tensor rms_norm_backward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& gradient,
+                             at::Tensor& weight_gradient);
+void rotate_(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, float sign);
 at::Tensor swiglu(const at::Tensor& gate_up);
+at::Tensor swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gradient);
 LogitStats logit_stats(const at::Tensor& logits, const at::Tensor& targets, bool with_entropy);
 void logits_to_gradient(at::Tensor& logits, const at::Tensor& targets, const at::Tensor& normalizers,
                         const at::Tensor& gradient);

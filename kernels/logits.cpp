@@ -5,11 +5,10 @@
 #include <limits>
 
 #include "kernels.h"
+#include "rows.h"
 #include "vector.h"
 
 namespace mempo::kernels {
-
-namespace {
 
 MEMPO_VECTORIZED float largest(const float* x, int64_t n) {
   float best = -std::numeric_limits<float>::infinity();
@@ -18,15 +17,14 @@ MEMPO_VECTORIZED float largest(const float* x, int64_t n) {
   return best;
 }
 
-// Elements summed in float32 before the sum goes on in double: keeps the error of long rows small.
-constexpr int64_t kBlock = 4096;
-
-MEMPO_VECTORIZED float sum_exp(const float* x, int64_t n, float shift) {
+MEMPO_VECTORIZED float sum_exp(const float* x, int64_t n, float shift, float factor) {
   float sum = 0;
 #pragma omp simd reduction(+ : sum)
-  for (int64_t j = 0; j < n; ++j) sum += exponential(x[j] - shift);
+  for (int64_t j = 0; j < n; ++j) sum += exponential((x[j] - shift) * factor);
   return sum;
 }
+
+namespace {
 
 MEMPO_VECTORIZED void sum_exp_and_product(const float* x, int64_t n, float shift, float* sum, float* product) {
   float s = 0, p = 0;
@@ -52,15 +50,15 @@ struct RowStats {
 RowStats row_stats(const float* x, int64_t n, bool with_entropy) {
   const float shift = largest(x, n);
   double sum = 0, product = 0;
-  for (int64_t j = 0; j < n; j += kBlock) {
-    const int64_t length = std::min(kBlock, n - j);
+  for (int64_t j = 0; j < n; j += kSumBlock) {
+    const int64_t length = std::min(kSumBlock, n - j);
     if (with_entropy) {
       float s, p;
       sum_exp_and_product(x + j, length, shift, &s, &p);
       sum += s;
       product += p;
     } else {
-      sum += sum_exp(x + j, length, shift);
+      sum += sum_exp(x + j, length, shift, 1.0F);
     }
   }
   // With d = x − max: H = log Σ exp(d) − Σ exp(d)·d / Σ exp(d).

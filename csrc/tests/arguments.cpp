@@ -116,6 +116,7 @@ void batches() {
   const Model model = make(qwen3());
   const std::vector<float> ones(4, 1.0F);
   const mempo_loss_inputs inputs{ones.data(), ones.data(), ones.data(), ones.data()};
+  const Batch alone = random_batch(1, {1, 1, 1});
   std::vector<float> log_probs(4), entropies(4);
   mempo_loss_stats stats{};
   for (const WrongBatch& b : wrong) {
@@ -124,8 +125,8 @@ void batches() {
           b.temperature, log_probs.data(), entropies.data());
     mempo_loss_options options = plain_loss();
     options.temperature = b.temperature;
-    FAILS(MEMPO_INVALID, b.part, mempo_forward_backward, model.get(), rows, b.offsets.data(), b.ids.data(), count,
-          b.positions.data(), &inputs, &options, &stats);
+    FAILS(MEMPO_INVALID, b.part, mempo_forward_backward, model.get(), rows, b.offsets.data(), b.ids.data(),
+          alone.parents.data(), alone.starts.data(), count, b.positions.data(), &inputs, &options, &stats);
   }
   const Batch good = random_batch(1, {3});
   FAILS(MEMPO_INVALID, "row", mempo_score, model.get(), -1, good.offsets.data(), good.ids.data(), 1, good.positions.data(), 1,
@@ -141,8 +142,8 @@ void losses() {
   const mempo_loss_inputs inputs{ones.data(), ones.data(), ones.data(), ones.data()};
   const auto step_fails = [&](const char* part, mempo_model* m, const mempo_loss_options& options) {
     mempo_loss_stats stats{};
-    FAILS(MEMPO_INVALID, part, mempo_forward_backward, m, 1, b.offsets.data(), b.ids.data(), b.count(), b.positions.data(), &inputs,
-          &options, &stats);
+    FAILS(MEMPO_INVALID, part, mempo_forward_backward, m, 1, b.offsets.data(), b.ids.data(), b.parents.data(), b.starts.data(), b.count(),
+          b.positions.data(), &inputs, &options, &stats);
   };
   mempo_loss_options unknown = plain_loss();
   unknown.kl_estimator = static_cast<mempo_kl_estimator>(4);

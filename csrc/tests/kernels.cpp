@@ -3,7 +3,8 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
-#include <functional>
+#include <limits>
+#include <stdexcept>
 
 #include "check.h"
 #include "kernels.h"
@@ -13,59 +14,64 @@ namespace kernels = mempo::kernels;
 
 namespace {
 
-using Operation = std::function<at::Tensor(const std::vector<at::Tensor>&)>;
-
 double distance(const at::Tensor& a, const at::Tensor& b) {
   return (a.to(at::kDouble) - b.to(at::kDouble)).abs().max().item<double>();
 }
 
-// Runs `fused` on float32 inputs and `plain` on the same in float64; compares results and gradients.
-void compare(const std::vector<at::Tensor>& inputs, const Operation& fused, const Operation& plain, double tolerance) {
-  std::vector<at::Tensor> narrow, wide;
-  for (const at::Tensor& x : inputs) {
-    narrow.push_back(x.detach().clone(at::MemoryFormat::Preserve).requires_grad_(true));
-    wide.push_back(x.detach().to(at::kDouble).requires_grad_(true));
-  }
-  const at::Tensor y = fused(narrow), z = plain(wide);
-  EXPECT_NEAR(distance(y, z), 0, tolerance);
-  const at::Tensor upstream = at::randn(z.sizes(), z.options());
-  torch::autograd::backward({y}, {upstream.to(at::kFloat)});
-  torch::autograd::backward({z}, {upstream});
-  for (size_t k = 0; k < inputs.size(); ++k) EXPECT_NEAR(distance(narrow[k].grad(), wide[k].grad()), 0, tolerance);
+at::Tensor wide(const at::Tensor& x) { return x.detach().to(at::kDouble).requires_grad_(true); }
+
+// The norm written out, differentiable.
+at::Tensor norm(const at::Tensor& x, const at::Tensor& w) { return x * (x.square().mean(-1, true) + 1e-6).rsqrt() * w; }
+
+void norm_matches(const at::Tensor& x, const at::Tensor& w) {
+  const at::Tensor wide_x = wide(x), wide_w = wide(w), wanted = norm(wide_x, wide_w), upstream = at::randn(x.sizes());
+  torch::autograd::backward({wanted}, {upstream.to(at::kDouble)});
+  const auto check = [&](const auto& forward, const auto& backward) {
+    EXPECT_NEAR(distance(forward(x, w, 1e-6), wanted), 0, 2e-5);
+    at::Tensor for_w = at::ones_like(w);
+    EXPECT_NEAR(distance(backward(x, w, 1e-6, upstream, for_w), wide_x.grad()), 0, 2e-4);
+    EXPECT_NEAR(distance(for_w, wide_w.grad() + 1), 0, 2e-4);
+  };
+  check(kernels::rms_norm, kernels::rms_norm_backward);
+  check(kernels::plain::rms_norm, kernels::plain::rms_norm_backward);
 }
 
-void norm_matches() {
+void norms_match() {
   for (const int64_t n : {1, 2, 16, 33, 64, 577}) {
-    const at::Tensor x = at::randn({37, n}), w = at::randn({n});
-    const auto plain = [](const auto& in) {
-      return in[0] * (in[0].square().mean(-1, true) + 1e-6).rsqrt() * in[1];
-    };
-    compare({x, w}, [](const auto& in) { return kernels::rms_norm(in[0], in[1], 1e-6); }, plain, 2e-4);
-    // Heads cut out of a wider projection: rows with strides.
-    const at::Tensor heads = at::randn({11, 5, n}), weight = at::randn({n});
-    const auto cut = [](const at::Tensor& h) { return h.narrow(1, 1, 3); };
-    compare({heads, weight}, [&](const auto& in) { return kernels::rms_norm(cut(in[0]), in[1], 1e-6); },
-            [&](const auto& in) { return plain(std::vector<at::Tensor>{cut(in[0]), in[1]}); }, 2e-4);
+    norm_matches(at::randn({37, n}), at::randn({n}));
+    norm_matches(at::randn({11, 5, n}).narrow(1, 1, 3), at::randn({n}));  // heads of a wider projection: rows with strides
   }
+  norm_matches(at::zeros({3, 8}), at::randn({8}));
+  norm_matches(at::randn({3, 8}).mul(1e4), at::randn({8}));
 }
 
 void rotation_matches() {
   for (const int64_t half : {1, 8, 17, 32}) {
     const at::Tensor x = at::randn({9, 7, 2 * half}), angles = at::randn({9, half}).mul(30);
     const at::Tensor cos = angles.cos(), sin = angles.sin();
-    compare({x}, [&](const auto& in) { return kernels::rotate(in[0].narrow(1, 2, 4), cos, sin); },
-            [&](const auto& in) {
-              return kernels::plain::rotate(in[0].narrow(1, 2, 4), cos.to(at::kDouble), sin.to(at::kDouble));
-            },
-            1e-5);
+    const at::Tensor a = x.narrow(1, 2, 4).select(-1, 0), b = x.narrow(1, 2, 4).select(-1, half);  // the first pair of each head
+    const at::Tensor wanted = a * cos.narrow(1, 0, 1) - b * sin.narrow(1, 0, 1);
+    for (const auto& rotate : {kernels::rotate_, kernels::plain::rotate_}) {
+      const at::Tensor turned = x.clone();
+      rotate(turned.narrow(1, 2, 4), cos, sin, 1);
+      EXPECT_NEAR(distance(turned.narrow(1, 2, 4).select(-1, 0), wanted), 0, 1e-5);
+      EXPECT_NEAR(distance(turned.narrow(1, 0, 2), x.narrow(1, 0, 2)), 0, 0);
+      EXPECT_NEAR(distance(turned.narrow(1, 2, 4).norm(), x.narrow(1, 2, 4).norm()), 0, 1e-4);
+      rotate(turned.narrow(1, 2, 4), cos, sin, -1);
+      EXPECT_NEAR(distance(turned, x), 0, 1e-5);
+    }
   }
 }
 
 void gate_matches() {
   for (const int64_t n : {1, 15, 16, 100}) {
-    const at::Tensor x = at::randn({23, 2 * n}).mul(10);
-    compare({x}, [](const auto& in) { return kernels::swiglu(in[0]); },
-            [](const auto& in) { return kernels::plain::swiglu(in[0]); }, 1e-4);
+    const at::Tensor x = at::randn({23, 2 * n}).mul(10), in = wide(x), upstream = at::randn({23, n});
+    const at::Tensor wanted = in.narrow(1, 0, n) * in.narrow(1, 0, n).sigmoid() * in.narrow(1, n, n);
+    torch::autograd::backward({wanted}, {upstream.to(at::kDouble)});
+    EXPECT_NEAR(distance(kernels::swiglu(x), wanted), 0, 1e-4);
+    EXPECT_NEAR(distance(kernels::plain::swiglu(x), wanted), 0, 1e-4);
+    EXPECT_NEAR(distance(kernels::swiglu_backward(x, upstream), in.grad()), 0, 2e-4);
+    EXPECT_NEAR(distance(kernels::plain::swiglu_backward(x, upstream), in.grad()), 0, 2e-4);
   }
 }
 
@@ -101,25 +107,125 @@ at::Tensor written_out(const at::Tensor& q, const at::Tensor& keys, const at::Te
 }
 
 void attention_matches(const AttentionCase& c) {
+  const int64_t page = 8;
   int64_t tokens = 0;
-  std::vector<at::Tensor> keys, values;
-  std::vector<kernels::CacheSlot> slots;
-  const int64_t capacity = 70;
+  std::vector<at::Tensor> pages, keys, values;  // [2, kv_heads, page, d] each; the past in one piece
+  std::vector<kernels::PagedRow> rows;
   for (const auto& [past, length] : c.rows) {
-    keys.push_back(at::randn({c.kv_heads, capacity, c.d}));
-    values.push_back(at::randn({c.kv_heads, capacity, c.d}));
-    slots.push_back({keys.back().data_ptr<float>(), values.back().data_ptr<float>(), capacity, past, tokens, length});
+    kernels::PagedRow row{{}, {}, past, tokens, length};
+    std::vector<at::Tensor> own;
+    for (int64_t done = 0; done < past; done += page) {
+      own.push_back(at::randn({2, c.kv_heads, page, c.d}));
+      row.keys.push_back(own.back()[0].const_data_ptr<float>());
+      row.values.push_back(own.back()[1].const_data_ptr<float>());
+    }
+    const at::Tensor all = past == 0 ? at::empty({2, c.kv_heads, 0, c.d}) : at::cat(own, 2).narrow(2, 0, past);
+    keys.push_back(all[0]);
+    values.push_back(all[1]);
+    pages.insert(pages.end(), own.begin(), own.end());
+    rows.push_back(row);
     tokens += length;
   }
   const at::Tensor q = at::randn({tokens, c.heads + 1, c.d}).narrow(1, 0, c.heads);
-  const at::Tensor k = at::randn({tokens, c.kv_heads, c.d}), v = at::randn({tokens, c.kv_heads, c.d});
+  const at::Tensor kv = at::randn({tokens, 2 * c.kv_heads, c.d}), k = kv.narrow(1, 0, c.kv_heads), v = kv.narrow(1, c.kv_heads, c.kv_heads);
   at::Tensor out = at::full({tokens, c.heads * c.d}, 777.0);
-  kernels::cached_attention_cpu(q, k, v, slots, out);
-  for (size_t r = 0; r < slots.size(); ++r) {
+  kernels::paged_attention_cpu(q, k, v, rows, page, out);
+  for (size_t r = 0; r < rows.size(); ++r) {
     const auto [past, length] = c.rows[r];
-    EXPECT_NEAR(distance(keys[r].narrow(1, past, length), k.narrow(0, slots[r].begin, length).transpose(0, 1)), 0, 0);
-    const at::Tensor wanted = written_out(q.narrow(0, slots[r].begin, length), keys[r].narrow(1, 0, past + length), values[r].narrow(1, 0, past + length), past);
-    EXPECT_NEAR(distance(out.narrow(0, slots[r].begin, length), wanted), 0, 1e-5);
+    const auto of = [begin = rows[r].begin, length = length](const at::Tensor& x) { return x.narrow(0, begin, length); };
+    const auto behind = [&](const at::Tensor& before, const at::Tensor& x) { return at::cat({before, of(x).transpose(0, 1)}, 1); };
+    const at::Tensor wanted = written_out(of(q), behind(keys[r], k), behind(values[r], v), past);
+    EXPECT_NEAR(distance(of(out), wanted), 0, 1e-5);
+  }
+}
+
+// The loss written out as operations that autograd follows, as verl has it.
+at::Tensor written_loss(const at::Tensor& now, const at::Tensor& old, const at::Tensor& ref, const at::Tensor& advantage, const kernels::LossConstants& c) {
+  const at::Tensor ratio = (now - old).clamp(-20, 20).exp(), plain = -advantage * ratio;
+  at::Tensor loss = at::maximum(plain, -advantage * ratio.clamp(1 - c.clip_low, 1 + c.clip_high));
+  if (c.dual_clip > 0) loss = at::where(advantage.lt(0), at::minimum(-advantage * c.dual_clip, loss), loss);
+  const at::Tensor d = ref - now, bounded = d.clamp(-20, 20);
+  switch (c.estimator) {
+    case kernels::KL::k1: return loss - c.kl_coef * d;
+    case kernels::KL::abs: return loss + c.kl_coef * d.abs();
+    case kernels::KL::k2: return loss + c.kl_coef * d.square() / 2;
+    case kernels::KL::low_var: break;
+  }
+  return loss + c.kl_coef * (bounded.exp() - bounded - 1).clamp(-10, 10);
+}
+
+void policy_loss_matches() {
+  const int64_t n = 400;
+  const auto numbers = [&] { return at::randn({n}, at::kDouble); };
+  for (const auto estimator : {kernels::KL::k1, kernels::KL::abs, kernels::KL::k2, kernels::KL::low_var}) {
+    for (const double dual_clip : {0.0, 3.0}) {
+      const kernels::LossConstants c{0.2, 0.28, dual_clip, estimator, 0.3};
+      const at::Tensor now = numbers().mul(4).requires_grad_(true), old = now.detach() + numbers().mul(numbers().exp()), ref = now.detach() + numbers().mul(8);
+      const at::Tensor advantage = numbers().mul(at::rand({n}, at::kDouble).gt(0.1));
+      const at::Tensor wanted = written_loss(now, old, ref, advantage, c);
+      torch::autograd::backward({wanted.sum()}, {});
+      for (int64_t k = 0; k < n; ++k) {
+        const auto at = [&](const at::Tensor& x) { return x[k].item<double>(); };
+        const auto loss = kernels::policy_loss(at(now), at(old), at(ref), at(advantage), c);
+        EXPECT_NEAR(loss.policy + loss.kl, at(wanted), 1e-9 * (1 + std::fabs(at(wanted))));
+        EXPECT_NEAR(loss.gradient, at(now.grad()), 1e-9 * (1 + std::fabs(at(now.grad()))));
+      }
+    }
+  }
+}
+
+// A draw is the inverse of the cumulative distribution at the seed's number, up to rounding at the edges.
+void sampling_matches() {
+  for (const int64_t vocab : {1, 2, 37, 4096, 4097, 12000}) {
+    const at::Tensor logits = at::randn({50, vocab}).mul(3);
+    std::vector<kernels::Draw> draws;
+    for (uint64_t r = 0; r < 50; ++r) draws.push_back({r % 5 == 0 ? 0.0 : 0.3 * static_cast<double>(r % 5), r, -1, 0, 0});
+    kernels::sample_cpu(logits, {}, draws);
+    for (int64_t r = 0; r < 50; ++r) {
+      const kernels::Draw& d = draws[static_cast<size_t>(r)];
+      const at::Tensor p = logits[r].to(at::kDouble).div(d.temperature == 0 ? 1 : d.temperature).softmax(0);
+      EXPECT_NEAR(d.log_prob, std::log(p[d.id].item<double>()), 2e-5);
+      if (d.temperature == 0) {
+        EXPECT_EQUAL(d.id, logits[r].argmax().item<int64_t>());
+        continue;
+      }
+      const double upper = p.cumsum(0)[d.id].item<double>(), u = kernels::uniform(d.seed, 0);
+      EXPECT(u < upper + 1e-5 && u >= upper - p[d.id].item<double>() - 1e-5);
+      EXPECT_EQUAL(d.redraws, 0);
+    }
+  }
+}
+
+void only_valid_ids_are_drawn() {
+  at::Tensor logits = at::zeros({64, 10});
+  logits.select(1, 3).fill_(50);  // nearly all mass on an id that is not valid
+  logits.narrow(0, 0, 32).select(1, 3).fill_(1);
+  std::vector<uint8_t> valid(9, 1);  // id 9 has no entry
+  valid[3] = 0;
+  std::vector<kernels::Draw> draws;
+  for (uint64_t r = 0; r < 64; ++r) draws.push_back({1, r, -1, 0, 0});
+  kernels::sample_cpu(logits, valid, draws);
+  int redrawn = 0;
+  for (size_t r = 0; r < 64; ++r) {
+    EXPECT(draws[r].id != 3 && draws[r].id >= 0 && draws[r].id < 9);
+    if (r < 32) redrawn += draws[r].redraws;
+    if (r >= 32) EXPECT_EQUAL(draws[r].redraws, kernels::kMaxRedraws);
+  }
+  EXPECT(redrawn > 3 && redrawn < 60);
+}
+
+void broken_logits_are_refused() {
+  for (const float broken : {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    at::Tensor logits = at::zeros({2, 30});
+    logits[1][7] = broken;
+    std::vector<kernels::Draw> draws(2, {1, 5, -1, 0, 0});
+    bool refused = false;
+    try {
+      kernels::sample_cpu(logits, {}, draws);
+    } catch (const std::runtime_error&) {
+      refused = true;
+    }
+    EXPECT(refused);
   }
 }
 
@@ -135,15 +241,19 @@ void exponential_is_close() {
 
 int main() {
   at::manual_seed(1);
-  norm_matches();
+  norms_match();
   rotation_matches();
   gate_matches();
   logit_statistics_match();
   for (const AttentionCase& c : std::vector<AttentionCase>{
-           {1, 1, 16, {{0, 1}}}, {3, 1, 64, {{5, 1}, {0, 3}, {60, 1}}}, {9, 3, 64, {{31, 2}, {32, 1}}},
+           {1, 1, 16, {{0, 1}}}, {3, 1, 64, {{5, 1}, {0, 3}, {60, 1}}}, {9, 3, 64, {{31, 2}, {32, 1}, {7, 16}, {8, 12}}},
            {14, 2, 128, {{40, 4}}}, {4, 2, 40, {{7, 1}, {8, 1}}}, {2, 2, 10, {{9, 3}}}, {5, 1, 80, {{1, 1}}}}) {
     attention_matches(c);
   }
   exponential_is_close();
+  policy_loss_matches();
+  sampling_matches();
+  only_valid_ids_are_drawn();
+  broken_logits_are_refused();
   return failures();
 }

@@ -68,7 +68,7 @@ void model_is_made_or_not() {
   mempo_model_free(made);
 }
 
-void learning(bool checkpointing) {
+void learning(mempo_checkpointing checkpointing) {
   Config config = qwen2();
   const Model model = make(config, true, checkpointing), calm = make(config, true, checkpointing);
   const Batch b = random_batch(1, {5, 1, 7});
@@ -79,7 +79,7 @@ void learning(bool checkpointing) {
   options.kl_coef = 0.1;
   mempo_loss_stats stats{};
   const auto gradient = [&](mempo_model* m, mempo_error* error) {
-    return mempo_forward_backward(m, b.rows(), b.offsets.data(), b.ids.data(), b.count(), b.positions.data(), &inputs, &options, &stats,
+    return mempo_forward_backward(m, b.rows(), b.offsets.data(), b.ids.data(), b.parents.data(), b.starts.data(), b.count(), b.positions.data(), &inputs, &options, &stats,
                                   error);
   };
   const auto call = [&](mempo_error* error) { return gradient(model.get(), error); };
@@ -147,7 +147,7 @@ int main() {
   mempo_runtime_init(1, &error);
   c10::SetCPUAllocator(&allocator(), 200);
   model_is_made_or_not();
-  for (bool checkpointing : {false, true}) learning(checkpointing);
+  for (mempo_checkpointing checkpointing : {MEMPO_KEEP_ALL, MEMPO_RECOMPUTE_MLP, MEMPO_RECOMPUTE_LAYER}) learning(checkpointing);
   generating();
   scoring();
   EXPECT_EQUAL(mempo_live_handles(), 0);

@@ -73,7 +73,7 @@ void decoding_equals_scoring(const Config& config) {
 
   // A fork goes its own way, behind tokens from outside, and leaves the original alone.
   Written b = a;
-  b.row = fork(s.get(), a.row);
+  b.row = fork(s.get(), a.row, static_cast<int64_t>(a.fed));
   write(s.get(), b, {1, 2, 3, 4, 5}, 6, 200);
   check_scores_agree(model.get(), b);
   write(s.get(), a, {}, 4, 300);
@@ -81,13 +81,13 @@ void decoding_equals_scoring(const Config& config) {
 
   // A fork outlives what it was copied from.
   Written c = a;
-  c.row = fork(s.get(), a.row);
+  c.row = fork(s.get(), a.row, static_cast<int64_t>(a.fed));
   OK(mempo_session_release, s.get(), a.row);
   write(s.get(), c, {8}, 3, 400);
   check_scores_agree(model.get(), c);
 
   // A fork of an empty row is an empty row.
-  Written d{fork(s.get(), open(s.get())), {}};
+  Written d{fork(s.get(), open(s.get()), 0), {}};
   write(s.get(), d, {7}, 5, 500);
   check_scores_agree(model.get(), d);
 }
@@ -121,7 +121,7 @@ void rows_do_not_see_each_other(const Config& config) {
   }
 }
 
-// The cache doubles from 256 to 2048 tokens under way, filled in uneven pieces.
+// A cache of many pages, filled in uneven pieces.
 void long_rows() {
   const Model model = make(qwen2(), false);
   const Session s = new_session(model.get());
@@ -132,7 +132,7 @@ void long_rows() {
   for (int64_t piece : {1, 254, 1, 1, 3, 250, 2, 1, 500, 12, 74}) {
     step(s.get(), {input(row)}, {{text.begin() + done, text.begin() + done + piece}});
     done += piece;
-    const int64_t copy = fork(s.get(), row);
+    const int64_t copy = fork(s.get(), row, done);
     const mempo_sampled drawn = step(s.get(), {input(copy, true, 1)}, {{text[static_cast<size_t>(done)]}})[0];
     OK(mempo_session_release, s.get(), copy);
     std::vector<int32_t> ids(text.begin(), text.begin() + done + 1);

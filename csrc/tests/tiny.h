@@ -139,9 +139,9 @@ inline void check_fails(const char* file, int line, int code, int wanted, const 
     tiny::check_fails(__FILE__, __LINE__, code_, wanted, error_, part);                         \
   } while (false)
 
-inline Model make(Config config, bool trainable = true, bool checkpointing = false, mempo_dtype dtype = MEMPO_FLOAT32) {
+inline Model make(Config config, bool trainable = true, mempo_checkpointing checkpointing = MEMPO_KEEP_ALL, mempo_dtype dtype = MEMPO_FLOAT32) {
   config.c.trainable = trainable;
-  config.c.activation_checkpointing = checkpointing;
+  config.c.checkpointing = checkpointing;
   config.c.compute_dtype = dtype;
   mempo_model* made = nullptr;
   OK(mempo_model_new, config.get(), "cpu", &made);
@@ -164,13 +164,16 @@ inline std::vector<float> read(mempo_model* model, mempo_kind kind, const Named&
 
 // Rows of tokens, packed; every token but the first of a row is scored.
 struct Batch {
-  std::vector<int64_t> offsets{0}, positions;
+  std::vector<int64_t> offsets{0}, positions, parents, starts;
   std::vector<int32_t> ids;
 
   int64_t rows() const { return static_cast<int64_t>(offsets.size()) - 1; }
   int64_t count() const { return static_cast<int64_t>(positions.size()); }
 
-  void add(const std::vector<int32_t>& row) {
+  // A row behind the first `start` tokens of another's path.
+  void add(const std::vector<int32_t>& row, int64_t parent = -1, int64_t start = 0) {
+    parents.push_back(parent);
+    starts.push_back(start);
     for (size_t k = 1; k < row.size(); ++k) positions.push_back(offsets.back() + static_cast<int64_t>(k));
     ids.insert(ids.end(), row.begin(), row.end());
     offsets.push_back(static_cast<int64_t>(ids.size()));

@@ -1,0 +1,59 @@
+// How queries meet keys and values.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include <vector>
+
+namespace mempo {
+
+// What attention gives: the mixed values, and for the backward pass the log-sum-exp of each query's scores.
+struct Attended {
+  at::Tensor mixed;     // [T, heads · head_dim]
+  at::Tensor log_sums;  // [heads, T] float32; undefined where no backward pass needs it
+};
+
+// q [T, heads, head_dim], k and v [T, kv_heads, head_dim], rotated; T tokens of a packed batch.
+class Attention {
+ public:
+  virtual ~Attention() = default;
+  virtual Attended attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) = 0;
+};
+
+// The rows of a packed batch as a tree: row r has the tokens [offsets[r], offsets[r+1]) of its own, behind the first
+// starts[r] tokens of the row parents[r] (an earlier one; −1: behind nothing, and starts[r] is 0).
+struct Tree {
+  std::vector<int64_t> offsets, parents, starts;
+  int64_t rows() const { return static_cast<int64_t>(offsets.size()) - 1; }
+};
+
+// Each row of a tree attends to its ancestors and, causally, to itself, as if it were whole: an ancestor's keys and values
+// are computed once, and their gradient is the sum over all rows that look at them.
+class TreeAttention final : public Attention {
+ public:
+  explicit TreeAttention(Tree tree);
+  Attended attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) override;
+  // Sets dq, dk and dv (shapes of q, k and v) from the gradient of `attended.mixed`.
+  void backward(const at::Tensor& gradient, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
+                const Attended& attended, at::Tensor dq, at::Tensor dk, at::Tensor dv) const;
+
+ private:
+  // Queries [queries, queries + query_count) of the batch look at the keys [keys, keys + key_count).
+  struct Span {
+    int64_t queries, query_count, keys, key_count;
+  };
+  void add_ancestors(int64_t row);
+
+  Tree tree_;
+  std::vector<Span> own_;        // each row at itself
+  std::vector<Span> ancestors_;  // rows that follow each other and look at the same keys are one
+};
+
+// The same as one differentiable chain of plain operations: for devices without the other form, and for tests.
+at::Tensor plain_tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Tree& tree);
+
+// Attention of n queries over past [m, kv_heads, head_dim] keys and values and, causally, over their own n.
+at::Tensor continued_attention(const at::Tensor& q, const at::Tensor& past_keys, const at::Tensor& past_values,
+                               const at::Tensor& k, const at::Tensor& v);
+
+}  // namespace mempo

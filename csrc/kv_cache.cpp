@@ -1,0 +1,82 @@
+#include "kv_cache.h"
+
+#include <algorithm>
+
+namespace mempo {
+
+int64_t KVCache::open() {
+  rows_[next_] = Row{};
+  return next_++;
+}
+
+int64_t KVCache::fork(int64_t row, int64_t length) {
+  const Row& source = find(row);
+  require(length >= 0 && length <= source.length,
+          "row " + std::to_string(row) + " has " + std::to_string(source.length) + " tokens, not " + std::to_string(length));
+  Row forked;
+  forked.pages.assign(source.pages.begin(), source.pages.begin() + length / kPageTokens);
+  if (const int64_t rest = length % kPageTokens; rest > 0) {
+    forked.pages.push_back(take());
+    forked.pages.back()->narrow(3, 0, rest).copy_(source.pages[static_cast<size_t>(length / kPageTokens)]->narrow(3, 0, rest));
+  }
+  forked.length = length;
+  rows_[next_] = std::move(forked);
+  return next_++;
+}
+
+void KVCache::release(int64_t row) { require(rows_.erase(row) == 1, "no row " + std::to_string(row)); }
+
+KVCache::Row& KVCache::find(int64_t row) {
+  const auto found = rows_.find(row);
+  require(found != rows_.end(), "no row " + std::to_string(row));
+  return found->second;
+}
+
+void KVCache::reserve(Row& row, int64_t tokens) {
+  const auto wanted = static_cast<size_t>((row.length + tokens + kPageTokens - 1) / kPageTokens);
+  while (row.pages.size() < wanted) row.pages.push_back(take());
+}
+
+void KVCache::trim(Row& row) { row.pages.resize(static_cast<size_t>((row.length + kPageTokens - 1) / kPageTokens)); }
+
+KVCache::Page KVCache::take() {
+  if (limit_ > 0 && *in_use_ >= limit_) throw CacheFull();
+  at::Tensor page;
+  if (store_->empty()) {
+    page = at::empty({shape_.layers, 2, shape_.kv_heads, kPageTokens, shape_.head_dim}, shape_.options);
+  } else {
+    page = std::move(store_->back());
+    store_->pop_back();
+  }
+  // The counter and the store outlive the cache for as long as a page does.
+  const auto give_back = [in_use = in_use_, store = store_](at::Tensor* freed) {
+    --*in_use;
+    store->push_back(std::move(*freed));
+    delete freed;
+  };
+  Page taken(new at::Tensor(std::move(page)), give_back);
+  ++*in_use_;
+  return taken;
+}
+
+void KVCache::write(const Row& row, int64_t layer, const at::Tensor& k, const at::Tensor& v) const {
+  for (int64_t done = 0; done < k.size(0);) {
+    const int64_t at = row.length + done, place = at % kPageTokens, count = std::min(kPageTokens - place, k.size(0) - done);
+    const at::Tensor page = row.pages[static_cast<size_t>(at / kPageTokens)]->select(0, layer).narrow(2, place, count);
+    page.select(0, 0).copy_(k.narrow(0, done, count).transpose(0, 1));
+    page.select(0, 1).copy_(v.narrow(0, done, count).transpose(0, 1));
+    done += count;
+  }
+}
+
+at::Tensor KVCache::gather(const Row& row, int64_t layer, int64_t keys_or_values, int64_t length) const {
+  const at::Tensor all = at::empty({shape_.kv_heads, length, shape_.head_dim}, shape_.options);
+  for (int64_t done = 0; done < length; done += kPageTokens) {
+    const int64_t count = std::min(kPageTokens, length - done);
+    const at::Tensor page = row.pages[static_cast<size_t>(done / kPageTokens)]->select(0, layer).select(0, keys_or_values);
+    all.narrow(1, done, count).copy_(page.narrow(1, 0, count));
+  }
+  return all.transpose(0, 1);
+}
+
+}  // namespace mempo

@@ -1,0 +1,128 @@
+#include "layer.h"
+
+#include "kernels.h"
+
+namespace mempo {
+
+namespace {
+
+// x · weightᵀ + bias
+at::Tensor project(const at::Tensor& x, const Parameter* weight, const Parameter* bias) {
+  return at::linear(x, weight->weight, bias != nullptr ? bias->weight : at::Tensor());
+}
+
+// The gradient of x; those of weight and bias are added to their sums.
+at::Tensor project_backward(const at::Tensor& x, Parameter* weight, Parameter* bias, const at::Tensor& gradient) {
+  weight->add_product(gradient, x);
+  if (bias != nullptr) bias->gradient_sum().add_(gradient.sum(0));
+  return at::mm(gradient, weight->weight);
+}
+
+// Queries, keys and values as views of one buffer [T, q + k + v].
+struct Heads {
+  at::Tensor q, k, v;  // [T, heads, head_dim], [T, kv_heads, head_dim] twice
+
+  Heads(const mempo_model_config& c, const at::Tensor& qkv) {
+    const int64_t tokens = qkv.size(0), q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
+    const auto cut = [&](int64_t begin, int64_t width, int64_t heads) { return qkv.narrow(1, begin, width).view({tokens, heads, c.head_dim}); };
+    q = cut(0, q_width, c.heads);
+    k = cut(q_width, kv_width, c.kv_heads);
+    v = cut(q_width + kv_width, kv_width, c.kv_heads);
+  }
+};
+
+class Run {
+ public:
+  Run(const Transformer& model, int64_t index, const PackedBatch& batch)
+      : c_(model.config), layer_(model.layers[static_cast<size_t>(index)]), index_(index), batch_(batch) {}
+
+  void attention_block(const at::Tensor& input, Attention& attention, LayerActivations& a) const {
+    a.qkv = project(norm(input, layer_.input_norm), layer_.qkv, layer_.qkv_bias);
+    const Heads h(c_, a.qkv);
+    if (layer_.q_norm != nullptr) {
+      a.unnormalized = a.qkv.narrow(1, 0, (c_.heads + c_.kv_heads) * c_.head_dim).clone();
+      h.q.copy_(norm(h.q, layer_.q_norm));
+      h.k.copy_(norm(h.k, layer_.k_norm));
+    }
+    kernels::rotate_(h.q, batch_.cos, batch_.sin, 1);
+    kernels::rotate_(h.k, batch_.cos, batch_.sin, 1);
+    a.attended = attention.attend(index_, h.q, h.k, h.v);
+    a.middle = project(a.attended.mixed, layer_.output, layer_.output_bias).add_(input);
+  }
+
+  at::Tensor gate_up(const at::Tensor& middle) const {
+    return project(norm(middle, layer_.post_norm), layer_.gate_up, layer_.gate_up_bias);
+  }
+
+  at::Tensor mlp_output(const LayerActivations& a) const {
+    return project(kernels::swiglu(a.gate_up), layer_.down, layer_.down_bias).add_(a.middle);
+  }
+
+  // The gradient of `middle`.
+  at::Tensor mlp_backward(const LayerActivations& a, const at::Tensor& gradient) const {
+    const at::Tensor for_hidden = project_backward(kernels::swiglu(a.gate_up), layer_.down, layer_.down_bias, gradient);
+    const at::Tensor for_gates = kernels::swiglu_backward(a.gate_up, for_hidden);
+    const at::Tensor for_norm = project_backward(norm(a.middle, layer_.post_norm), layer_.gate_up, layer_.gate_up_bias, for_gates);
+    return norm_backward(a.middle, layer_.post_norm, for_norm).add_(gradient);
+  }
+
+  // The gradient of the layer's input, given that of `middle`.
+  at::Tensor attention_backward(const LayerActivations& a, const TreeAttention& attention, const at::Tensor& gradient) const {
+    const at::Tensor for_mixed = project_backward(a.attended.mixed, layer_.output, layer_.output_bias, gradient);
+    const at::Tensor for_qkv = at::empty_like(a.qkv);
+    const Heads h(c_, a.qkv), d(c_, for_qkv);
+    attention.backward(for_mixed, h.q, h.k, h.v, a.attended, d.q, d.k, d.v);
+    kernels::rotate_(d.q, batch_.cos, batch_.sin, -1);
+    kernels::rotate_(d.k, batch_.cos, batch_.sin, -1);
+    if (layer_.q_norm != nullptr) {
+      const int64_t q_width = c_.heads * c_.head_dim;
+      const at::Tensor q = a.unnormalized.narrow(1, 0, q_width).view(h.q.sizes());
+      const at::Tensor k = a.unnormalized.narrow(1, q_width, c_.kv_heads * c_.head_dim).view(h.k.sizes());
+      d.q.copy_(norm_backward(q, layer_.q_norm, d.q));
+      d.k.copy_(norm_backward(k, layer_.k_norm, d.k));
+    }
+    const at::Tensor for_norm = project_backward(norm(a.input, layer_.input_norm), layer_.qkv, layer_.qkv_bias, for_qkv);
+    return norm_backward(a.input, layer_.input_norm, for_norm).add_(gradient);
+  }
+
+ private:
+  at::Tensor norm(const at::Tensor& x, const Parameter* weight) const {
+    return kernels::rms_norm(x, weight->weight, c_.rms_norm_eps);
+  }
+  at::Tensor norm_backward(const at::Tensor& x, Parameter* weight, const at::Tensor& gradient) const {
+    return kernels::rms_norm_backward(x, weight->weight, c_.rms_norm_eps, gradient, weight->gradient_sum());
+  }
+
+  const mempo_model_config& c_;
+  const Layer& layer_;
+  int64_t index_;
+  const PackedBatch& batch_;
+};
+
+}  // namespace
+
+at::Tensor layer_forward(const Transformer& model, int64_t index, const at::Tensor& input, const PackedBatch& batch,
+                         Attention& attention, LayerActivations& activations) {
+  const Run run(model, index, batch);
+  activations.input = input;
+  run.attention_block(input, attention, activations);
+  activations.gate_up = run.gate_up(activations.middle);
+  return run.mlp_output(activations);
+}
+
+void keep_only(LayerActivations& activations, mempo_checkpointing checkpointing) {
+  if (checkpointing == MEMPO_RECOMPUTE_MLP) activations.gate_up.reset();
+  if (checkpointing == MEMPO_RECOMPUTE_LAYER) activations = LayerActivations{activations.input, {}, {}, {}, {}, {}};
+}
+
+at::Tensor layer_backward(const Transformer& model, int64_t index, LayerActivations a, const PackedBatch& batch,
+                          TreeAttention& attention, const at::Tensor& gradient) {
+  const Run run(model, index, batch);
+  if (!a.qkv.defined()) run.attention_block(a.input, attention, a);
+  if (!a.gate_up.defined()) a.gate_up = run.gate_up(a.middle);
+  const at::Tensor for_middle = run.mlp_backward(a, gradient);
+  a.gate_up.reset();
+  return run.attention_backward(a, attention, for_middle);
+}
+
+}  // namespace mempo

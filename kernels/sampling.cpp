@@ -1,0 +1,102 @@
+// CPU form of sampling from the whole distribution: three passes over a row, no sorted or cumulative copy of it.
+#include <ATen/Parallel.h>
+
+#include <cmath>
+#include <limits>
+#include <stdexcept>
+
+#include "kernels.h"
+#include "rows.h"
+#include "vector.h"
+
+namespace mempo::kernels {
+
+// splitmix64 (Steele, Lea, Flood 2014).
+double uniform(uint64_t seed, uint64_t n) {
+  uint64_t z = seed + (n + 1) * 0x9E3779B97F4A7C15ULL;
+  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
+  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
+  z ^= z >> 31;
+  return static_cast<double>(z >> 11) * 0x1.0p-53;
+}
+
+namespace {
+
+// A row of logits as a distribution at a temperature: the mass of each block of ids, and of all.
+class Distribution {
+ public:
+  Distribution(const float* logits, int64_t vocab, double temperature)
+      : logits_(logits), vocab_(vocab), shift_(largest(logits, vocab)), factor_(static_cast<float>(1 / temperature)) {
+    for (int64_t j = 0; j < vocab; j += kSumBlock) {
+      masses_.push_back(sum_exp(logits + j, std::min(kSumBlock, vocab - j), shift_, factor_));
+      whole_ += masses_.back();
+    }
+    if (!std::isfinite(whole_)) throw std::runtime_error("the model's logits are not finite: its weights are broken");
+  }
+
+  // The first id whose cumulative mass exceeds u times the whole; an id of no mass is never taken.
+  int64_t draw(double u) const {
+    double rest = u * whole_;
+    size_t block = 0;
+    while (block + 1 < masses_.size() && rest >= masses_[block]) rest -= masses_[block++];
+    const int64_t begin = static_cast<int64_t>(block) * kSumBlock, end = std::min(begin + kSumBlock, vocab_);
+    int64_t last = begin;  // rounding may leave a little mass behind the last id
+    for (int64_t j = begin; j < end; ++j) {
+      const double mass = exponential((logits_[j] - shift_) * factor_);
+      if (mass < kNoMass) continue;
+      last = j;
+      if (rest < mass) return j;
+      rest -= mass;
+    }
+    return last;
+  }
+
+  float log_prob(int64_t id) const {
+    return static_cast<float>(static_cast<double>(logits_[id] - shift_) * factor_ - std::log(whole_));
+  }
+
+ private:
+  static constexpr double kNoMass = 2e-38;  // what exponential() makes of anything below e^−87
+
+  const float* logits_;
+  int64_t vocab_;
+  float shift_, factor_;
+  std::vector<double> masses_;
+  double whole_ = 0;
+};
+
+bool is_valid(const std::vector<uint8_t>& valid, int64_t id) {
+  return valid.empty() || (id < static_cast<int64_t>(valid.size()) && valid[id] != 0);
+}
+
+int64_t likeliest(const float* logits, int64_t vocab, const std::vector<uint8_t>& valid) {
+  int64_t best = -1;
+  for (int64_t j = 0; j < vocab; ++j) {
+    if (is_valid(valid, j) && (best < 0 || logits[j] > logits[best])) best = j;
+  }
+  return best;
+}
+
+void sample_row(const float* logits, int64_t vocab, const std::vector<uint8_t>& valid, Draw& draw) {
+  const bool greedy = draw.temperature == 0;
+  const Distribution distribution(logits, vocab, greedy ? 1 : draw.temperature);
+  draw.redraws = 0;
+  draw.id = greedy ? likeliest(logits, vocab, valid) : distribution.draw(uniform(draw.seed, 0));
+  while (!is_valid(valid, draw.id) && draw.redraws < kMaxRedraws) {
+    draw.id = distribution.draw(uniform(draw.seed, static_cast<uint64_t>(++draw.redraws)));
+  }
+  if (!is_valid(valid, draw.id)) draw.id = likeliest(logits, vocab, valid);
+  draw.log_prob = distribution.log_prob(draw.id);
+}
+
+}  // namespace
+
+void sample_cpu(const at::Tensor& logits, const std::vector<uint8_t>& valid, std::vector<Draw>& draws) {
+  const int64_t vocab = logits.size(1);
+  const float* x = logits.const_data_ptr<float>();
+  at::parallel_for(0, static_cast<int64_t>(draws.size()), 1, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) sample_row(x + r * vocab, vocab, valid, draws[static_cast<size_t>(r)]);
+  });
+}
+
+}  // namespace mempo::kernels
