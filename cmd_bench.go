@@ -10,29 +10,33 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"text/tabwriter"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/mempo-train/mempo-train/bench"
 	"github.com/mempo-train/mempo-train/config"
 	"github.com/mempo-train/mempo-train/engine"
 	"github.com/mempo-train/mempo-train/internal/fault"
 	"github.com/mempo-train/mempo-train/model"
+	"github.com/mempo-train/mempo-train/rollout"
+	"github.com/mempo-train/mempo-train/trainer"
 	"github.com/mempo-train/mempo-train/trainer/metrics"
 )
 
 func (p *program) benchCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "bench",
-		Usage:     "time the stages of a step and measure their memory",
+		Usage:     "time the stages of a step, count what they compute and measure their memory",
 		ArgsUsage: "RUN.toml",
 		Args:      true,
 		Description: `Runs each stage of a step on made-up tokens: questions and trajectories as [rollout] says, turns and their
-tokens as [bench] says. Nothing is read but the model, and nothing is written. Stages are ` + strings.Join(benchStageNames, ", ") + `.
-For the rollout, tokens are those sampled; for the other stages, those that go through the model.`,
+tokens as [bench] says. Nothing is read but the model, and nothing is written. Stages are ` + strings.Join(bench.StageNames(), ", ") + `;
+a name without its slash means all forms, which run in turns. Tokens are those that go through the model; beside
+them stand those of the naive form, in which nothing is shared or kept.`,
 		Flags: []cli.Flag{
 			setFlag(),
 			&cli.StringFlag{Name: "stages", Usage: "names of stages, separated by commas", DefaultText: "all"},
+			&cli.StringFlag{Name: "compare", Usage: "show the stages of the same names of another program's JSON `FILE` beside ours"},
 			&cli.BoolFlag{Name: "json", Usage: "print one JSON object instead of a table"},
 		},
 		Action: func(c *cli.Context) error {
@@ -40,159 +44,174 @@ For the rollout, tokens are those sampled; for the other stages, those that go t
 			if err != nil {
 				return err
 			}
-			stages := benchStageNames
+			r := benchRequest{config: path, sets: c.StringSlice("set"), stages: bench.StageNames(), compare: c.String("compare"), json: c.Bool("json")}
 			if given := c.String("stages"); given != "" {
-				stages = strings.Split(given, ",")
+				r.stages = strings.Split(given, ",")
 			}
-			return runBench(c.Context, path, c.StringSlice("set"), stages, c.Bool("json"), p.out)
+			return r.run(c.Context, p.out)
 		},
 	}
 }
 
-// benchReport is what a benchmark measured, and on what.
-type benchReport struct {
-	Model   string        `json:"model"`
-	Device  string        `json:"device"`
-	DType   string        `json:"dtype"`
-	Threads int           `json:"threads"`
-	Shape   benchShape    `json:"shape"`
-	Stages  []benchResult `json:"stages"`
+// benchRequest is what the command line asks for.
+type benchRequest struct {
+	config  string
+	sets    []string
+	stages  []string
+	compare string // file of another program's figures; "" is none
+	json    bool
 }
 
-// benchShape counts what a step consists of.
-type benchShape struct {
-	Questions        int `json:"questions"`
-	GroupSize        int `json:"group_size"`
-	PromptTokens     int `json:"prompt_tokens"`
-	Turns            int `json:"turns"`
-	TurnTokens       int `json:"turn_tokens"`
-	ToolTokens       int `json:"tool_tokens"`
-	MemoryTokens     int `json:"memory_tokens"`
-	AnswerTokens     int `json:"answer_tokens"`
-	MicroBatchTokens int `json:"micro_batch_tokens"`
-}
-
-// trajectoryTokens is the length of each trajectory: no tool result follows its last turn.
-func (s benchShape) trajectoryTokens() int {
-	return s.PromptTokens + s.Turns*s.TurnTokens + (s.Turns-1)*s.ToolTokens
-}
-
-// benchResult is one stage, or a part of it that is named behind a slash.
-type benchResult struct {
-	Stage           string    `json:"stage"`
-	Tokens          int       `json:"tokens"`
-	Seconds         []float64 `json:"seconds"` // one for each repeat
-	MedianSeconds   float64   `json:"median_seconds"`
-	MinSeconds      float64   `json:"min_seconds"`
-	TokensPerSecond float64   `json:"tokens_per_second"` // at the median
-	PeakMemoryBytes int64     `json:"peak_memory_bytes"` // everything that the device (on a CPU, the process) holds at a time during the stage
-}
-
-// runBench times stages of a step of the run that a config describes and prints the figures to out.
-func runBench(ctx context.Context, path string, sets, stages []string, asJSON bool, out io.Writer) (err error) {
-	c, err := config.Load(path, sets)
+// run times the stages and prints the figures to out.
+func (r *benchRequest) run(ctx context.Context, out io.Writer) (err error) {
+	c, err := config.Load(r.config, r.sets)
 	if err != nil {
 		return fault.Usage(err)
 	}
-	if err := checkStages(stages); err != nil {
-		return err
+	others, err := r.check()
+	if err != nil {
+		return fault.Usage(err)
 	}
 	progress := metrics.NewProgress(os.Stderr)
 	defer progress.Close()
-	b, err := newBench(c, stages, progress)
+	models, err := loadBenched(c, r.stages)
 	if err != nil {
 		return err
 	}
-	defer func() { err = firstError(err, b.close()) }()
-	report := benchReport{Model: c.Model.Path, Device: b.actor.Device(), DType: b.dtype, Threads: c.Model.Threads, Shape: b.shape}
-	if report.Threads == 0 {
-		report.Threads = runtime.NumCPU()
+	defer func() { err = firstError(err, models.close()) }()
+	report, err := models.measure(ctx, r.stages, progress)
+	if err != nil {
+		return err
 	}
-	for _, stage := range b.stages() {
-		if !selected(stages, stage.name) {
-			continue
-		}
-		results, err := b.measure(ctx, stage, c.Bench.Repeats)
-		if err != nil {
-			return stageFault(stage.name, err)
-		}
-		report.Stages = append(report.Stages, results...)
-	}
-	if asJSON {
+	report.Compare(others)
+	if r.json {
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", " ")
 		return encoder.Encode(report)
 	}
-	return report.print(out)
+	return report.Print(out)
 }
 
-func stageFault(stage string, err error) error {
-	err = fmt.Errorf("stage %s: %w", stage, err)
-	if errors.Is(err, model.ErrOutOfMemory) {
-		return fault.Environment(fmt.Errorf("%w; less optimizer.micro_batch_tokens, or a smaller [bench], need less", err))
-	}
-	return err
-}
-
-func checkStages(stages []string) error {
-	for _, name := range stages {
-		if !slices.ContainsFunc(benchStageNames, func(known string) bool { return selected([]string{name}, known) }) {
-			return fault.Usage(fmt.Errorf("there is no stage %q; stages are %s", name, strings.Join(benchStageNames, ", ")))
+// check refuses stages that there are not, and reads the file to compare with.
+func (r *benchRequest) check() ([]bench.Other, error) {
+	for _, name := range r.stages {
+		known := func(stage string) bool { return bench.Selected([]string{name}, stage) }
+		if !slices.ContainsFunc(bench.StageNames(), known) {
+			return nil, fmt.Errorf("there is no stage %q; stages are %s", name, strings.Join(bench.StageNames(), ", "))
 		}
 	}
-	return nil
-}
-
-// selected reports whether a list holds a stage's name, or the part of it before a slash.
-func selected(list []string, stage string) bool {
-	family, _, _ := strings.Cut(stage, "/")
-	return slices.Contains(list, stage) || slices.Contains(list, family)
-}
-
-func (r *benchReport) print(out io.Writer) error {
-	s := r.Shape
-	fmt.Fprintf(out, "%s, %s on %s, CPU threads: %d\n", r.Model, r.DType, r.Device, r.Threads)
-	fmt.Fprintf(out, "%d questions × %d trajectories of %d tokens: prompt %d, %d turns of %d and results of %d between them\n",
-		s.Questions, s.GroupSize, s.trajectoryTokens(), s.PromptTokens, s.Turns, s.TurnTokens, s.ToolTokens)
-	fmt.Fprintf(out, "memories of %d tokens, answers of %d, micro-batches of up to %d\n\n", s.MemoryTokens, s.AnswerTokens, s.MicroBatchTokens)
-	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintln(table, "stage\ttokens\tmedian s\tmin s\ttokens/s\tpeak MiB\t")
-	for _, stage := range r.Stages {
-		fmt.Fprintf(table, "%s\t%d\t%.3f\t%.3f\t%.0f\t%d\t\n",
-			stage.Stage, stage.Tokens, stage.MedianSeconds, stage.MinSeconds, stage.TokensPerSecond, stage.PeakMemoryBytes>>20)
+	if r.compare == "" {
+		return nil, nil
 	}
-	return table.Flush()
-}
-
-// newBench loads the model; the reference only where its stage is timed.
-func newBench(c *config.Config, stages []string, progress metrics.Progress) (b *bench, err error) {
-	architecture, err := model.LoadArchitecture(c.Model.Path)
-	if err != nil {
-		return nil, fault.Usage(err)
-	}
-	b = &bench{config: c, progress: progress, shape: benchShape{
-		Questions: c.Rollout.QuestionsPerStep, GroupSize: c.Rollout.GroupSize, PromptTokens: c.Bench.PromptTokens,
-		Turns: c.Bench.Turns, TurnTokens: c.Bench.TurnTokens, ToolTokens: c.Bench.ToolTokens, MemoryTokens: c.Bench.MemoryTokens,
-		AnswerTokens: c.Bench.AnswerTokens, MicroBatchTokens: c.Optimizer.MicroBatchTokens,
-	}}
-	if tokens := b.shape.trajectoryTokens() + b.shape.AnswerTokens; tokens > architecture.MaxPositions {
-		return nil, fault.Usage(fmt.Errorf("[bench] asks for %d tokens in one sequence, but the context of %s has %d", tokens, c.Model.Path, architecture.MaxPositions))
-	}
-	runtime, err := startEngine(c.Model.Device, c.Model.Threads)
+	others, err := bench.ReadOthers(r.compare)
 	if err != nil {
 		return nil, err
 	}
-	b.runtime = runtime
-	b.dtype = computeDType(c.Model, runtime.Device())
-	b.actor, err = runtime.Load(c.Model.Path, engine.Options{DType: c.Model.DType, Trainable: true, ActivationCheckpointing: c.Model.ActivationCheckpointing})
-	if err == nil && selected(stages, stageRefLogProb) {
-		b.reference, err = runtime.Load(c.Model.Path, engine.Options{DType: c.Model.DType})
+	return others, bench.CheckOthers(r.compare, others, r.stages)
+}
+
+// benched is a run's models, loaded to be timed.
+type benched struct {
+	config       *config.Config
+	architecture model.Architecture
+	runtime      *engine.Runtime
+	actor        *engine.Model
+	reference    *engine.Model // nil where no stage needs it
+}
+
+func loadBenched(c *config.Config, stages []string) (b *benched, err error) {
+	b = &benched{config: c}
+	if b.architecture, err = model.LoadArchitecture(c.Model.Path); err != nil {
+		return nil, fault.Usage(err)
+	}
+	if err := benchShape(c).Fits(b.architecture); err != nil {
+		return nil, fault.Usage(err)
+	}
+	if b.runtime, err = startEngine(c.Model.Device, c.Model.Threads); err != nil {
+		return nil, err
+	}
+	b.actor, err = b.runtime.Load(c.Model.Path, engine.Options{DType: c.Model.DType, Trainable: true, ActivationCheckpointing: c.Model.ActivationCheckpointing})
+	if err == nil && bench.NeedsReference(stages, c.Loss.KLCoef) {
+		b.reference, err = b.runtime.Load(c.Model.Path, engine.Options{DType: c.Model.DType})
 	}
 	if err != nil {
 		return nil, firstError(deviceFault(err), b.close())
 	}
-	b.makeTrajectories(architecture.VocabSize)
 	return b, nil
+}
+
+func benchShape(c *config.Config) bench.Shape {
+	return bench.Shape{
+		Questions: c.Rollout.QuestionsPerStep, GroupSize: c.Rollout.GroupSize, PromptTokens: c.Bench.PromptTokens,
+		Turns: c.Bench.Turns, TurnTokens: c.Bench.TurnTokens, ToolTokens: c.Bench.ToolTokens, MemoryTokens: c.Bench.MemoryTokens,
+		AnswerTokens: c.Bench.AnswerTokens, MicroBatchTokens: c.Optimizer.MicroBatchTokens,
+	}
+}
+
+func (b *benched) close() error {
+	var err error
+	for _, m := range []*engine.Model{b.actor, b.reference} {
+		if m != nil {
+			err = firstError(err, m.Close())
+		}
+	}
+	b.runtime.Close()
+	return err
+}
+
+func (b *benched) measure(ctx context.Context, stages []string, progress metrics.Progress) (*bench.Report, error) {
+	c := b.config
+	options := bench.Options{
+		Shape: benchShape(c), Repeats: c.Bench.Repeats,
+		// The benchmark has texts, rules and tools of its own.
+		Trainer:  trainerOptions(c, &texts{architecture: b.architecture}, rollout.Tools{}, b.runtime.Device()),
+		Progress: func(stage string) func() { return progress.Stage(stage, 0).Done },
+	}
+	var reference trainer.Reference
+	if b.reference != nil {
+		reference = b.reference
+	}
+	step, err := bench.New(b.architecture, b.actor, reference, options)
+	if err != nil {
+		return nil, fault.Usage(err)
+	}
+	report := &bench.Report{
+		Model: c.Model.Path, Device: b.runtime.Device(), DType: computeDType(c.Model, b.runtime.Device()), Threads: c.Model.Threads,
+		Schedule: string(options.Trainer.Rollout.Schedule), Scoring: c.Scoring.Form, Shape: options.Shape,
+	}
+	if report.Threads == 0 {
+		report.Threads = runtime.NumCPU()
+	}
+	if report.MatrixRate, err = b.matrixRate(); err != nil {
+		return nil, deviceFault(err)
+	}
+	if report.Stages, err = step.Measure(ctx, stages); err != nil {
+		return nil, stageFault(err)
+	}
+	report.Sum()
+	return report, nil
+}
+
+// matrixRate is the better of two products: that of an MLP's projection over many tokens, and a square one.
+func (b *benched) matrixRate() (float64, error) {
+	rows, square := 1024, 1024
+	if b.runtime.Device() != "cpu" {
+		rows, square = 8192, 4096
+	}
+	of := b.architecture
+	projection, err := b.runtime.MatrixRate(b.config.Model.DType, rows, of.HiddenSize, of.IntermediateSize)
+	if err != nil {
+		return 0, err
+	}
+	whole, err := b.runtime.MatrixRate(b.config.Model.DType, square, square, square)
+	return max(projection, whole), err
+}
+
+func stageFault(err error) error {
+	if errors.Is(err, model.ErrOutOfMemory) {
+		return fault.Environment(fmt.Errorf("%w; less optimizer.micro_batch_tokens, or a smaller [bench], need less", err))
+	}
+	return err
 }
 
 // computeDType is the dtype that a config means on a device.

@@ -132,7 +132,7 @@ func (c *Config) checkBench(r *rules) {
 	atLeast(r, "bench.turns", b.Turns, 1)
 	atLeast(r, "bench.turn_tokens", b.TurnTokens, 1)
 	atLeast(r, "bench.tool_tokens", b.ToolTokens, 0)
-	between(r, "bench.memory_tokens", b.MemoryTokens, 0, b.TurnTokens)
+	between(r, "bench.memory_tokens", b.MemoryTokens, 0, max(0, b.TurnTokens-1)) // an action follows it
 	atLeast(r, "bench.answer_tokens", b.AnswerTokens, 1)
 	atLeast(r, "bench.repeats", b.Repeats, 1)
 }

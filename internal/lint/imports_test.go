@@ -34,6 +34,7 @@ var allowed = map[string][]string{
 	"eval":      {"dataset", "model", "reward", "rollout"},
 	"world":     {"model", "retrieval", "rollout"},
 	"report":    {"eval", "model", "rollout", "trainer"},
+	"bench":     {"dataset", "model", "retrieval", "reward", "rollout", "trainer"},
 	"tools":     {"model"},
 }
 
