@@ -113,18 +113,18 @@ func activationBytes(a model.Architecture, l load) int64 {
 	return int64(l.microBatchTokens) * int64(l.elementBytes) * int64(kept*a.Layers+atWork)
 }
 
-// logitBytes is the float32 rows of logits that exist at a time: on a CPU they are turned into
-// their gradient in place, elsewhere it is a second matrix.
+// logitBytes is the float32 rows of logits that exist at a time. They are turned into their gradient in place, of which a
+// narrow dtype has a copy.
 func logitBytes(a model.Architecture, l load) int64 {
-	elements, matrices := 1<<23, 1
+	elements, bytes := 1<<23, 4
 	if l.onGPU {
 		elements = 1 << 27
 	}
-	if !l.fused() {
-		matrices = 2
+	if l.elementBytes < bytes {
+		bytes += l.elementBytes
 	}
 	rows := min(max(elements/a.VocabSize, 64), 4096, l.microBatchTokens)
-	return 4 * int64(matrices) * int64(rows) * int64(a.VocabSize)
+	return int64(bytes) * int64(rows) * int64(a.VocabSize)
 }
 
 // inBytes writes a size for people.
