@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/mempo-train/mempo-train/internal/fault"
 )
 
 // The cache has a budget of pages. What a forward pass needs is known from token counts alone, see
@@ -42,8 +44,8 @@ func (r *runner) checkBudget() error {
 		}
 		m := g.members[0]
 		if need := r.pages(len(g.prompt)) + r.pages(r.longest(m)) - len(g.prompt)/r.pageTokens; need > r.pageLimit {
-			return fmt.Errorf("rollout: a cache of %d tokens does not hold question %q, whose prompt has %d tokens and whose trajectories may have %d: at least %d are needed",
-				r.CacheTokens, g.Question.ID, len(m.t.PromptIDs), r.longest(m), need*r.pageTokens)
+			return fault.Usage(fmt.Errorf("rollout.kv_cache_tokens is %d; question %q, with a prompt of %d tokens and trajectories of up to %d, needs at least %d",
+				r.CacheTokens, g.Question.ID, len(m.t.PromptIDs), r.longest(m), need*r.pageTokens))
 		}
 	}
 	return nil

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/mempo-train/mempo-train/internal/fault"
 )
 
 // leastBudget is the number of tokens of whole pages that hold a question's prompt and one trajectory of any length.
@@ -139,7 +141,7 @@ func TestABudgetBelowOneTrajectoryIsRefused(t *testing.T) {
 		o.CacheTokens = tokens
 		p := newFakePolicy(t, o, drawn, twoTurns)
 		_, _, err := Run(t.Context(), p, drawn, o, searchTools(echo))
-		if err == nil || !strings.Contains(err.Error(), fmt.Sprintf("at least %d are needed", least)) || !strings.Contains(err.Error(), `question "q0"`) || !p.closed {
+		if fault.Code(err) != 2 || !strings.Contains(err.Error(), fmt.Sprintf("needs at least %d", least)) || !strings.Contains(err.Error(), `question "q0"`) || !p.closed {
 			t.Errorf("%d tokens: %v", tokens, err)
 		}
 	}

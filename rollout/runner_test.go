@@ -260,3 +260,45 @@ func TestSearchesWithoutResults(t *testing.T) {
 		t.Errorf("stop %s, told %q", got.Stop, got.Turns[0].Result)
 	}
 }
+
+// A member that ends gives its place to the next before the next forward pass.
+func TestPlacesAreGivenAtOnce(t *testing.T) {
+	o := toyOptions(9)
+	o.MaxRows = 3
+	drawn := questions(2)
+	p := newFakePolicy(t, o, drawn, func(k SeedKey) string { return strings.Repeat("x", 7*(k.Member%4)) + answerTurn })
+	begun := map[int]bool{}
+	p.onStep = func(inputs []model.RowInput) error {
+		for _, in := range inputs {
+			if in.Sample {
+				begun[in.Row] = true
+			}
+		}
+		if len(begun) < 18 && len(inputs) != 3 && len(p.batches) > 0 { // one may be the second prompt
+			t.Errorf("pass %d: %d rows go on, %d have begun", len(p.batches), len(inputs), len(begun))
+		}
+		return nil
+	}
+	run(t, p, o, drawn, Tools{Concurrency: 1})
+	if p.peak != 3 || len(begun) != 18 {
+		t.Errorf("%d rows at a time, %d in all", p.peak, len(begun))
+	}
+}
+
+// When all wait for tools the lag of the fixed schedule is skipped, not run.
+func TestTheFixedScheduleRunsNoEmptyPasses(t *testing.T) {
+	passes := map[Schedule]int{}
+	for _, schedule := range []Schedule{Fixed, Eager} {
+		o := toyOptions(1)
+		o.Schedule = schedule
+		drawn := questions(1)
+		_, stats := run(t, newFakePolicy(t, o, drawn, twoTurns), o, drawn, searchTools(echo))
+		passes[schedule] = stats.ForwardPasses
+		if feeds := stats.ForwardPasses - stats.GeneratedTokens; feeds != 1 { // the prompt; a result comes with the next token
+			t.Errorf("%s: %d passes sample nothing", schedule, feeds)
+		}
+	}
+	if passes[Fixed] != passes[Eager] {
+		t.Errorf("passes: %v", passes)
+	}
+}
