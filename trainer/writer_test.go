@@ -1,6 +1,7 @@
 package trainer
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -22,6 +23,8 @@ type fakeWriter struct {
 	logProb func(ids []int32) float32     // of the last of ids, given those before
 	onStep  func([]rollout.SeedKey) error // sees the turns that begin in a forward pass; may refuse it
 	scorer  *toyScorer                    // what stands behind rows is scored by
+	along   int                           // pieces scored in sessions of generations
+	noRoom  bool                          // there is no memory for them
 	mutex   sync.Mutex
 	open    int // sessions
 }
@@ -50,15 +53,16 @@ func (w *fakeWriter) NewSession(options model.SessionOptions) (model.Session, er
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
 	w.open++
-	return &fakeSession{writer: w, scorer: w.scorer, rows: map[int]*fakeRow{}, began: map[rollout.SeedKey]bool{}}, nil
+	return &fakeSession{writer: w, scorer: w.scorer, samples: options.Valid != nil, rows: map[int]*fakeRow{}, began: map[rollout.SeedKey]bool{}}, nil
 }
 
 type fakeSession struct {
-	writer *fakeWriter // nil in a session of a frozen model
-	scorer *toyScorer
-	rows   map[int]*fakeRow
-	opened int
-	began  map[rollout.SeedKey]bool // turns
+	writer  *fakeWriter // nil in a session of a frozen model
+	scorer  *toyScorer
+	samples bool // else it only scores
+	rows    map[int]*fakeRow
+	opened  int
+	began   map[rollout.SeedKey]bool // turns
 }
 
 type fakeRow struct {
@@ -79,6 +83,9 @@ func (s *fakeSession) add(row *fakeRow) int {
 }
 
 func (s *fakeSession) Step(inputs []model.RowInput) ([]model.Sampled, error) {
+	if !s.samples {
+		return nil, errors.New("the session was opened to score")
+	}
 	var beginning []rollout.SeedKey
 	for _, in := range inputs {
 		if key, begins := s.writer.keys[in.Seed]; in.Sample && begins {
@@ -129,6 +136,12 @@ func (s *fakeSession) Release(row int) error {
 func (s *fakeSession) Score(pieces []model.Piece) ([]model.RowScores, error) {
 	if err := s.scorer.mayScore(); err != nil {
 		return nil, err
+	}
+	if s.samples && s.writer.noRoom {
+		return nil, fmt.Errorf("behind the rollout: %w", model.ErrOutOfMemory)
+	}
+	if s.samples {
+		s.writer.along += len(pieces)
 	}
 	scores := make([]model.RowScores, len(pieces))
 	for k, p := range pieces {
