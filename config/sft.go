@@ -56,7 +56,7 @@ type SFTCheckpoint struct {
 func DefaultSFT() *SFT {
 	return &SFT{
 		Run:   Run{Resume: "auto"},
-		Model: Model{DType: "auto", Device: "auto"},
+		Model: Model{DType: "auto", Device: "auto", ActivationCheckpointing: "none"},
 		Data:  SFTData{Train: List{}, Eval: List{}, OverLength: "drop", Shuffle: true},
 		SFT:   Supervision{DemonstrationsPerStep: 16, Format: "chat"},
 		Optimizer: SFTOptimizer{
