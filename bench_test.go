@@ -74,7 +74,7 @@ func TestBenchRunsTheStagesAskedFor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	holds(t, text, "2 questions × 4 trajectories of 56 tokens", "stage", "memory_score/naive", "1128", "update", "448", "other/ours", "1000.000")
+	holds(t, text, "2 questions × 4 trajectories of 56 tokens", "of matrix", "other/ours", "memory_score/naive", "1128", "update", "334", "448", "1000.000")
 	if strings.Contains(text, "rollout") || strings.Contains(text, "log_prob") || strings.Contains(text, "shared") {
 		t.Errorf("more than was asked for:\n%s", text)
 	}

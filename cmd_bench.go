@@ -164,8 +164,11 @@ func (b *benched) measure(ctx context.Context, stages []string, progress metrics
 	options := bench.Options{
 		Shape: benchShape(c), Repeats: c.Bench.Repeats,
 		// The benchmark has texts, rules and tools of its own.
-		Trainer:  trainerOptions(c, &texts{architecture: b.architecture}, rollout.Tools{}, b.runtime.Device()),
-		Progress: func(stage string) func() { return progress.Stage(stage, 0).Done },
+		Trainer: trainerOptions(c, &texts{architecture: b.architecture}, rollout.Tools{}, b.runtime.Device()),
+		Progress: func(stage string) func() {
+			shown := progress.Stage(stage, 1)
+			return func() { shown.Add(1); shown.Done() }
+		},
 	}
 	var reference trainer.Reference
 	if b.reference != nil {
