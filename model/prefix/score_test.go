@@ -171,6 +171,47 @@ func TestQuestionsShareCalls(t *testing.T) {
 	}
 }
 
+// The example of the method: 16 trajectories of 5 turns.
+func TestTokensOfTheExample(t *testing.T) {
+	next := int32(0)
+	fresh := func(n int) []int32 {
+		ids := make([]int32, n)
+		for k := range ids {
+			next++
+			ids[k] = next
+		}
+		return ids
+	}
+	prompt, answer := fresh(600), fresh(8)
+	behind := func(ids []int32, n int) []int32 { // positions of the last n
+		positions := make([]int32, n)
+		for k := range positions {
+			positions[k] = int32(len(ids) - n + k)
+		}
+		return positions
+	}
+	var rows []Row
+	for range 16 {
+		whole := slices.Clone(prompt)
+		for turn := range 5 {
+			if turn > 0 {
+				whole = append(whole, fresh(500)...)
+				for _, context := range [][]int32{whole, slices.Concat(prompt, fresh(60))} {
+					ids := slices.Concat(context, answer)
+					rows = append(rows, Row{model.ScoreRow{IDs: ids, Positions: behind(ids, 8)}, 1})
+				}
+			}
+			whole = append(whole, fresh(200)...)
+		}
+		rows = append(rows, Row{model.ScoreRow{IDs: whole, Positions: behind(whole, 3000)}, 1})
+	}
+	shared, naive := Tokens(rows)
+	// The last token of each full context is also computed by the branch behind it, that of the prompt by each trajectory.
+	if want := 600 + 16*(3000+4*8+4*68) + 15 + 16*4; shared != want || naive != 16*(3600+4*668+1308+2008+2708+3408) {
+		t.Errorf("%d tokens shared, %d whole; the tree has %d", shared, naive, want)
+	}
+}
+
 // A group that is larger than the budget is cut along the tree: hardly a token is computed twice.
 func TestALargeGroupIsCut(t *testing.T) {
 	rows := group(rand.New(rand.NewPCG(6, 0)), 16, 6, 20)
