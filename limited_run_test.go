@@ -92,7 +92,7 @@ func TestTrainingInALimitedContext(t *testing.T) {
 			t.Errorf("step %d: %v optimiser steps, P_mem %v", k+1, line["train/optimizer_steps"], line["memory/p_mem"])
 		}
 	}
-	if first, last := lines[0]["loss/kl"], lines[2]["loss/kl"].(float64); first != 0.0 || last <= 0 {
+	if first, last := lines[0]["loss/kl"].(float64), lines[2]["loss/kl"].(float64); first > 1e-9 || last <= 0 {
 		t.Errorf("KL to the reference is %v at step 1, %v at step 3", first, last)
 	}
 	if lines[0]["rollout/turns"].(float64) < 1.5 {
