@@ -1,12 +1,14 @@
 package rollout
 
 import (
+	"context"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mempo-train/mempo-train/internal/fault"
 )
@@ -143,6 +145,26 @@ func TestABudgetBelowOneTrajectoryIsRefused(t *testing.T) {
 		_, _, err := Run(t.Context(), p, drawn, o, searchTools(echo))
 		if fault.Code(err) != 2 || !strings.Contains(err.Error(), fmt.Sprintf("needs at least %d", least)) || !strings.Contains(err.Error(), `question "q0"`) || !p.closed {
 			t.Errorf("%d tokens: %v", tokens, err)
+		}
+	}
+}
+
+// Runs in which the question that goes on in any case has to get its prompt back while others, put
+// aside or not begun, have theirs and wait for the same places.
+func TestTheForemostQuestionAlwaysGoesOn(t *testing.T) {
+	for _, seed := range []uint64{516, 748, 960, 1000, 1052} {
+		rng := rand.New(rand.NewPCG(seed, 11))
+		o, _, pageTokens := budgeted(rng, int(seed))
+		o.GroupSize, o.MaxRows, o.BatchTokens, o.MaxTurns = 2+rng.IntN(4), 1+rng.IntN(3), 1+rng.IntN(60), 3+rng.IntN(4)
+		drawn := questions(3 + rng.IntN(4))
+		o.CacheTokens = leastBudget(t, o, drawn, pageTokens) + rng.IntN(60)
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		p := newFakePolicy(t, o, drawn, someTurns)
+		p.pageTokens = pageTokens
+		groups, stats, err := Run(ctx, p, drawn, o, searchTools(echo))
+		cancel()
+		if err != nil || valid(groups) != len(drawn)*o.GroupSize || stats.PutAside == 0 {
+			t.Errorf("seed %d: %v, %d put aside", seed, err, stats.PutAside)
 		}
 	}
 }

@@ -1,13 +1,17 @@
 package rollout
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/mempo-train/mempo-train/model"
+	"github.com/mempo-train/mempo-train/retrieval"
 )
 
 // branchesOf puts two tokens behind the beginning of each turn, and two more behind the prompt and
@@ -195,5 +199,57 @@ func TestErrorsOfScoringEndTheRun(t *testing.T) {
 	p.onScore = func([]model.Piece) error { return broken }
 	if groups, _, err := Run(t.Context(), p, drawn, o, searchTools(echo)); !errors.Is(err, broken) || groups != nil || !p.closed {
 		t.Errorf("error %v, %d groups, closed %v", err, len(groups), p.closed)
+	}
+}
+
+// A row does not hold the last token that was sampled, so nothing can be measured behind it.
+func TestBranchesBeyondTheRowAreNotScored(t *testing.T) {
+	o := toyOptions(3)
+	w := watch(t, &o)
+	o.Measure = func(_ *Group, t *Trajectory) []Branch {
+		w.asked[t] = true
+		behind := len(t.FullIDs()) - 1 + t.Member%2
+		return []Branch{{Length: behind, IDs: []int32{7, 8}, Positions: []int32{1}}, {Length: behind, IDs: []int32{7, 9}, Positions: []int32{1}}}
+	}
+	drawn := questions(1)
+	groups, _ := run(t, newFakePolicy(t, o, drawn, twoTurns), o, drawn, searchTools(echo))
+	for m, trajectory := range groups[0].Trajectories {
+		if trajectory.Stop != Answered || !w.asked[trajectory] || w.seen[trajectory] != (m%2 == 0) {
+			t.Errorf("member %d stopped by %s, asked %v, measured %v", m, trajectory.Stop, w.asked[trajectory], w.seen[trajectory])
+		}
+	}
+}
+
+// Branches are scored while all others wait for tools, however few they are.
+func TestBranchesAreScoredWhileToolsWork(t *testing.T) {
+	for _, schedule := range []Schedule{Fixed, Eager} {
+		o := toyOptions(2)
+		o.Schedule = schedule
+		watch(t, &o)
+		drawn := questions(1)
+		p := newFakePolicy(t, o, drawn, func(k SeedKey) string {
+			if k.Member == 0 {
+				return answerTurn
+			}
+			return strings.Repeat("x", 60) + twoTurns(k)
+		})
+		scored := make(chan struct{})
+		var once sync.Once
+		p.onScore = func([]model.Piece) error {
+			once.Do(func() { close(scored) })
+			return nil
+		}
+		late := false
+		run(t, p, o, drawn, searchTools(func(ctx context.Context, query string) ([]retrieval.Passage, error) {
+			select {
+			case <-scored:
+			case <-time.After(20 * time.Second):
+				late = true
+			}
+			return echo(ctx, query)
+		}))
+		if late {
+			t.Errorf("%s: the tool was done before", schedule)
+		}
 	}
 }
