@@ -141,10 +141,24 @@ func (c *Config) aggregation() string {
 	return fmt.Sprintf("%s: sum over tokens / (trajectories · %v)", c.Loss.Aggregation, c.Loss.Divisor)
 }
 
-// Describe is the derivation of a step's numbers and a table of Parts, for the start of a run.
+// scoring says how what has no gradient is computed.
+func (c *Config) scoring() string {
+	text := c.Scoring.Form + ", " + map[string]string{
+		"naive":  "every context and trajectory whole",
+		"shared": "what contexts and trajectories share once",
+		"cached": "memories behind the rollout's cache, else what trajectories share once",
+	}[c.Scoring.Form]
+	if c.Scoring.OldLogProb == "rollout" {
+		return text + "; old log-probabilities of the rollout"
+	}
+	return text + "; old log-probabilities recomputed"
+}
+
+// Describe is the derivation of a step's numbers, how they are scored and a table of Parts, for the
+// start of a run.
 func (c *Config) Describe() string {
 	var out strings.Builder
-	fmt.Fprintf(&out, "a step: %s\n", c.Derivation())
+	fmt.Fprintf(&out, "a step: %s\nscoring: %s\n", c.Derivation(), c.scoring())
 	rows := "part\tweight\tformula\n"
 	for _, part := range c.Parts() {
 		rows += fmt.Sprintf("%s\t%s\t%s\n", part.Name, weight(part.Weight), part.Formula)

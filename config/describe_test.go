@@ -47,6 +47,7 @@ func TestLearningRate(t *testing.T) {
 
 func TestDescribe(t *testing.T) {
 	want := `a step: 4 questions × 16 trajectories: 64 trajectories, 1 optimiser step of 64
+scoring: cached, memories behind the rollout's cache, else what trajectories share once; old log-probabilities recomputed
 part        weight  formula
 outcome EM  1.0     mean over objectives of exact match; (scores − mean) / (max(deviation, 0) + 1e-6)
 format      0.0     gate (score 0 when broken)
@@ -61,6 +62,9 @@ loss        1.0     −min(ratio·A, clip(ratio, 0.8, 1.2)·A); token-mean: sum 
 		set  string
 		want string
 	}{
+		{"scoring.form=naive", "scoring: naive, every context and trajectory whole; "},
+		{"scoring.form=shared", "scoring: shared, what contexts and trajectories share once; "},
+		{"scoring.old_log_prob=rollout", "; old log-probabilities of the rollout\n"},
 		{"reward.format_reward=off", "format      0.0     off\n"},
 		{"reward.memory_reward=off", "memory      0.0     off (plain GRPO)\n"},
 		{"reward.memory_reward=mem", "memory      1.0     P(answer | memory); "},
