@@ -39,18 +39,10 @@ void check_temperature(double temperature) {
   require(std::isfinite(temperature) && temperature > 0, "the temperature must be a number above 0");
 }
 
-Targets targets_of(const Transformer& model, const PackedBatch& batch, int64_t count, const int64_t* positions,
-                   const std::function<void(int64_t)>& each) {
-  size_t row = 0;
-  for (int64_t k = 0; k < count; ++k) {
-    require(positions[k] >= 0 && positions[k] < batch.offsets.back(), "a position is outside the batch");
-    require(k == 0 || positions[k] > positions[k - 1], "positions must ascend");
-    while (positions[k] >= batch.offsets[row + 1]) ++row;
-    require(positions[k] > batch.offsets[row], "the first token of a row cannot be scored");
-    if (each) each(static_cast<int64_t>(row));
-  }
-  const at::Tensor where = at::from_blob(const_cast<int64_t*>(positions), {count}, at::kLong).clone().to(model.device);
-  return {where - 1, batch.ids.index_select(0, where)};
+Targets::Targets(const PackedBatch& batch, const std::vector<int64_t>& positions) {
+  const at::Tensor where = at::tensor(positions, at::kLong).to(batch.ids.device());
+  sources = where - 1;
+  ids = batch.ids.index_select(0, where);
 }
 
 at::Tensor logits(const Transformer& model, const at::Tensor& hidden) {
@@ -71,9 +63,8 @@ LogProbsAndEntropy token_log_probs_and_entropy(const Transformer& model, const a
   return {at::cat(log_probs), at::cat(entropies)};
 }
 
-at::Tensor head_loss(Transformer& model, const at::Tensor& hidden, const at::Tensor& targets, const LossInputs& inputs,
-                     const mempo_loss_options& options, mempo_loss_stats* stats) {
-  *stats = {};
+at::Tensor head_loss(const Transformer& model, const at::Tensor& hidden, const at::Tensor& targets, const LossInputs& inputs,
+                     const mempo_loss_options& options, mempo_loss_stats* stats, Gradients& sums) {
   const at::Tensor hidden_gradient = at::empty_like(hidden);
   for (const Chunk& c : chunks(model, hidden.size(0))) {
     const at::Tensor h = c.of(hidden), ids = c.of(targets);
@@ -84,7 +75,7 @@ at::Tensor head_loss(Transformer& model, const at::Tensor& hidden, const at::Ten
     kernels::logits_to_gradient(x, ids, scored.normalizers, gradient.div_(options.temperature));
     const at::Tensor d = x.to(hidden.scalar_type());
     c.of(hidden_gradient).copy_(at::mm(d, model.head->weight));
-    model.head->add_product(d, h);
+    sums.add_product(*model.head, d, h);
   }
   return hidden_gradient;
 }

@@ -12,10 +12,9 @@ void check_temperature(double temperature);
 struct Targets {
   at::Tensor sources;  // [N] int64, index of the predicting token
   at::Tensor ids;      // [N] int64
+
+  Targets(const PackedBatch& batch, const std::vector<int64_t>& positions);
 };
-// Checks positions: indices into the packed ids, ascending, never the first token of a row. Calls each(row) for each.
-Targets targets_of(const Transformer& model, const PackedBatch& batch, int64_t count, const int64_t* positions,
-                   const std::function<void(int64_t)>& each = {});
 
 struct LogProbsAndEntropy {
   at::Tensor log_probs, entropy;  // float32 [N]; nats
@@ -25,10 +24,10 @@ struct LogProbsAndEntropy {
 LogProbsAndEntropy token_log_probs_and_entropy(const Transformer& model, const at::Tensor& hidden,
                                                const at::Tensor& targets, const std::vector<double>& temperatures);
 
-// The loss of the targets; returns its gradient in `hidden`, and adds that of the head's weight to its sum. Chunk by chunk
+// The loss of the targets; returns its gradient in `hidden`, and adds that of the head's weight to `sums`. Chunk by chunk
 // too: a token's loss reads no other token, so that its logits serve both passes and are computed once.
-at::Tensor head_loss(Transformer& model, const at::Tensor& hidden, const at::Tensor& targets, const LossInputs& inputs,
-                     const mempo_loss_options& options, mempo_loss_stats* stats);
+at::Tensor head_loss(const Transformer& model, const at::Tensor& hidden, const at::Tensor& targets, const LossInputs& inputs,
+                     const mempo_loss_options& options, mempo_loss_stats* stats, Gradients& sums);
 
 // Logits in float32, [N, vocab].
 at::Tensor logits(const Transformer& model, const at::Tensor& hidden);

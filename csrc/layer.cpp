@@ -12,9 +12,9 @@ at::Tensor project(const at::Tensor& x, const Parameter* weight, const Parameter
 }
 
 // The gradient of x; those of weight and bias are added to their sums.
-at::Tensor project_backward(const at::Tensor& x, Parameter* weight, Parameter* bias, const at::Tensor& gradient) {
-  weight->add_product(gradient, x);
-  if (bias != nullptr) bias->gradient_sum().add_(gradient.sum(0));
+at::Tensor project_backward(const at::Tensor& x, const Parameter* weight, const Parameter* bias, const at::Tensor& gradient, Gradients& sums) {
+  sums.add_product(*weight, gradient, x);
+  if (bias != nullptr) sums.of(*bias).add_(gradient.sum(0));
   return at::mm(gradient, weight->weight);
 }
 
@@ -59,16 +59,16 @@ class Run {
   }
 
   // The gradient of `middle`.
-  at::Tensor mlp_backward(const LayerActivations& a, const at::Tensor& gradient) const {
-    const at::Tensor for_hidden = project_backward(kernels::swiglu(a.gate_up), layer_.down, layer_.down_bias, gradient);
+  at::Tensor mlp_backward(const LayerActivations& a, const at::Tensor& gradient, Gradients& sums) const {
+    const at::Tensor for_hidden = project_backward(kernels::swiglu(a.gate_up), layer_.down, layer_.down_bias, gradient, sums);
     const at::Tensor for_gates = kernels::swiglu_backward(a.gate_up, for_hidden);
-    const at::Tensor for_norm = project_backward(norm(a.middle, layer_.post_norm), layer_.gate_up, layer_.gate_up_bias, for_gates);
-    return norm_backward(a.middle, layer_.post_norm, for_norm).add_(gradient);
+    const at::Tensor for_norm = project_backward(norm(a.middle, layer_.post_norm), layer_.gate_up, layer_.gate_up_bias, for_gates, sums);
+    return norm_backward(a.middle, layer_.post_norm, for_norm, sums).add_(gradient);
   }
 
   // The gradient of the layer's input, given that of `middle`.
-  at::Tensor attention_backward(const LayerActivations& a, const TreeAttention& attention, const at::Tensor& gradient) const {
-    const at::Tensor for_mixed = project_backward(a.attended.mixed, layer_.output, layer_.output_bias, gradient);
+  at::Tensor attention_backward(const LayerActivations& a, const TreeAttention& attention, const at::Tensor& gradient, Gradients& sums) const {
+    const at::Tensor for_mixed = project_backward(a.attended.mixed, layer_.output, layer_.output_bias, gradient, sums);
     const at::Tensor for_qkv = at::empty_like(a.qkv);
     const Heads h(c_, a.qkv), d(c_, for_qkv);
     attention.backward(for_mixed, h.q, h.k, h.v, a.attended, d.q, d.k, d.v);
@@ -78,19 +78,19 @@ class Run {
       const int64_t q_width = c_.heads * c_.head_dim;
       const at::Tensor q = a.unnormalized.narrow(1, 0, q_width).view(h.q.sizes());
       const at::Tensor k = a.unnormalized.narrow(1, q_width, c_.kv_heads * c_.head_dim).view(h.k.sizes());
-      d.q.copy_(norm_backward(q, layer_.q_norm, d.q));
-      d.k.copy_(norm_backward(k, layer_.k_norm, d.k));
+      d.q.copy_(norm_backward(q, layer_.q_norm, d.q, sums));
+      d.k.copy_(norm_backward(k, layer_.k_norm, d.k, sums));
     }
-    const at::Tensor for_norm = project_backward(norm(a.input, layer_.input_norm), layer_.qkv, layer_.qkv_bias, for_qkv);
-    return norm_backward(a.input, layer_.input_norm, for_norm).add_(gradient);
+    const at::Tensor for_norm = project_backward(norm(a.input, layer_.input_norm), layer_.qkv, layer_.qkv_bias, for_qkv, sums);
+    return norm_backward(a.input, layer_.input_norm, for_norm, sums).add_(gradient);
   }
 
  private:
   at::Tensor norm(const at::Tensor& x, const Parameter* weight) const {
     return kernels::rms_norm(x, weight->weight, c_.rms_norm_eps);
   }
-  at::Tensor norm_backward(const at::Tensor& x, Parameter* weight, const at::Tensor& gradient) const {
-    return kernels::rms_norm_backward(x, weight->weight, c_.rms_norm_eps, gradient, weight->gradient_sum());
+  at::Tensor norm_backward(const at::Tensor& x, const Parameter* weight, const at::Tensor& gradient, Gradients& sums) const {
+    return kernels::rms_norm_backward(x, weight->weight, c_.rms_norm_eps, gradient, sums.of(*weight));
   }
 
   const mempo_model_config& c_;
@@ -116,13 +116,13 @@ void keep_only(LayerActivations& activations, mempo_checkpointing checkpointing)
 }
 
 at::Tensor layer_backward(const Transformer& model, int64_t index, LayerActivations a, const PackedBatch& batch,
-                          TreeAttention& attention, const at::Tensor& gradient) {
+                          TreeAttention& attention, const at::Tensor& gradient, Gradients& sums) {
   const Run run(model, index, batch);
   if (!a.qkv.defined()) run.attention_block(a.input, attention, a);
   if (!a.gate_up.defined()) a.gate_up = run.gate_up(a.middle);
-  const at::Tensor for_middle = run.mlp_backward(a, gradient);
+  const at::Tensor for_middle = run.mlp_backward(a, gradient, sums);
   a.gate_up.reset();
-  return run.attention_backward(a, attention, for_middle);
+  return run.attention_backward(a, attention, for_middle, sums);
 }
 
 }  // namespace mempo

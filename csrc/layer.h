@@ -12,8 +12,8 @@ at::Tensor layer_forward(const Transformer& model, int64_t index, const at::Tens
 // Lets go of what the backward pass is to compute anew.
 void keep_only(LayerActivations& activations, mempo_checkpointing checkpointing);
 
-// Returns the gradient of the layer's input, given that of its output; those of its weights are added to their sums.
+// Returns the gradient of the layer's input, given that of its output; those of its weights are added to `sums`.
 at::Tensor layer_backward(const Transformer& model, int64_t index, LayerActivations activations, const PackedBatch& batch,
-                          TreeAttention& attention, const at::Tensor& gradient);
+                          TreeAttention& attention, const at::Tensor& gradient, Gradients& sums);
 
 }  // namespace mempo

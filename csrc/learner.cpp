@@ -13,38 +13,72 @@ namespace {
 // Global L2 norm of the summed gradient.
 double gradient_norm(Weights& weights) {
   std::vector<at::Tensor> norms;
-  for (Parameter& p : weights.all()) {
-    if (p.gradient.defined()) norms.push_back(at::linalg_vector_norm(p.gradient));
+  for (const at::Tensor& sum : weights.gradients().sums()) {
+    if (sum.defined()) norms.push_back(at::linalg_vector_norm(sum));
   }
   return at::linalg_vector_norm(at::stack(norms)).item<double>();
 }
 
-void drop_gradient(Weights& weights) {
-  for (Parameter& p : weights.all()) p.gradient.reset();
-}
-
-// The rows of a batch as the caller's tree.
-Tree tree_of(const PackedBatch& batch, const int64_t* parents, const int64_t* starts) {
-  Tree tree{batch.offsets, {}, {}};
-  for (int64_t r = 0; r < batch.rows(); ++r) {
+// The rows of a group as the caller's tree.
+Tree tree_of(const RowGroup& group, const int64_t* parents, const int64_t* starts) {
+  Tree tree{group.offsets, {}, {}};
+  for (int64_t r = group.begin; r < group.end; ++r) {
     const int64_t parent = parents[r], start = starts[r];
     const auto invalid = [&](const std::string& what) { return "row " + std::to_string(r) + " " + what; };
-    require(parent >= -1 && parent < r, invalid("goes on behind a row that does not come before it"));
+    require(parent == -1 || (parent >= group.begin && parent < r), invalid("goes on behind a row that does not come before it in its group"));
     require(parent >= 0 || start == 0, invalid("starts at " + std::to_string(start) + " behind nothing"));
     if (parent >= 0) {
-      const int64_t first = tree.starts[static_cast<size_t>(parent)], length = batch.offsets[parent + 1] - batch.offsets[parent];
+      const auto place = static_cast<size_t>(parent - group.begin);
+      const int64_t first = tree.starts[place], length = group.offsets[place + 1] - group.offsets[place];
       require(start > first && start <= first + length, invalid("does not go on behind a token of row " + std::to_string(parent)));
     }
-    tree.parents.push_back(parent);
+    tree.parents.push_back(parent == -1 ? -1 : parent - group.begin);
     tree.starts.push_back(start);
   }
   return tree;
 }
 
+std::vector<int64_t> checked_groups(int64_t rows, int64_t count, const int64_t* ends) {
+  require(count > 0 && ends[count - 1] == rows, "the last group does not end with the last row");
+  for (int64_t n = 0; n < count; ++n) require(ends[n] > (n == 0 ? 0 : ends[n - 1]), "group " + std::to_string(n) + " is empty");
+  return {ends, ends + count};
+}
+
+// What the loss of some rows adds up to.
+struct Share {
+  Gradients gradients;
+  mempo_loss_stats stats{};
+};
+
+void forward_backward(const Transformer& model, const RowGroup& group, const Tree& tree, const LossInputs& inputs,
+                      const mempo_loss_options& options, Share& share) {
+  if (group.positions.empty()) return;
+  const PackedBatch batch = model.pack(group, tree.starts);
+  const Targets targets(batch, group.positions);
+  TreeAttention attention(tree);
+  Activations kept;
+  const at::Tensor hidden = model.hidden_states(batch, attention, &kept);
+  const at::Tensor last = hidden.index_select(0, targets.sources);
+  const at::Tensor for_normed = head_loss(model, model.normalized(last), targets.ids, inputs.part(group.first_position), options, &share.stats, share.gradients);
+  const Parameter& norm = *model.final_norm;
+  const at::Tensor for_last = kernels::rms_norm_backward(last, norm.weight, model.config.rms_norm_eps, for_normed, share.gradients.of(norm));
+  // The predicting tokens are distinct: each token of a row predicts its next one only.
+  const at::Tensor for_hidden = at::zeros_like(hidden).index_copy_(0, targets.sources, for_last);
+  model.backward(for_hidden, batch, attention, kept, share.gradients);
+}
+
+void add_stats(mempo_loss_stats* sum, const mempo_loss_stats& one) {
+  sum->policy += one.policy;
+  sum->kl += one.kl;
+  sum->clipped += one.clipped;
+  sum->max_log_ratio = std::max(sum->max_log_ratio, one.max_log_ratio);
+  sum->negative_log_likelihood += one.negative_log_likelihood;
+}
+
 // Takes the memory that a step needs, so that one without memory has changed nothing.
 void make_moments(Weights& weights) {
   for (Parameter& p : weights.all()) {
-    p.gradient_sum();
+    weights.gradients().of(p);
     if (!p.first_moment.defined()) p.first_moment = at::zeros_like(p.master);
     if (!p.second_moment.defined()) p.second_moment = at::zeros_like(p.master);
   }
@@ -54,14 +88,14 @@ void make_moments(Weights& weights) {
 double clip_factor(double norm, double most) { return most > 0 ? std::min(most / (norm + 1e-6), 1.0) : 1.0; }
 
 void scale_gradient(Weights& weights, const at::Tensor& factor) {
-  for (Parameter& p : weights.all()) p.gradient.mul_(factor);
+  for (const at::Tensor& sum : weights.gradients().sums()) sum.mul_(factor);
 }
 
 void adamw_step(Transformer& model, const at::Tensor& step, const mempo_update_options& o) {
   std::vector<at::Tensor> masters, gradients, first, second, steps;
   for (Parameter& p : model.weights.all()) {
     masters.push_back(p.master);
-    gradients.push_back(p.gradient);
+    gradients.push_back(model.weights.gradients().of(p));
     first.push_back(p.first_moment);
     second.push_back(p.second_moment);
     steps.push_back(step);
@@ -84,40 +118,51 @@ int mempo_score(mempo_model* model, int64_t rows, const int64_t* offsets, const 
   return guarded(error, [&] {
     check_temperature(temperature);
     at::NoGradGuard no_grad;
-    const PackedBatch batch = present(model)->pack(rows, offsets, ids);
+    const PackedRows given{rows, offsets, ids, position_count, positions};
+    check_rows(given);
     require(position_count > 0, "no position to score");
-    const Targets targets = targets_of(*model, batch, position_count, positions);
-    const std::vector<int64_t> nothing(static_cast<size_t>(rows), 0), nobody(static_cast<size_t>(rows), -1);
-    TreeAttention attention(tree_of(batch, nobody.data(), nothing.data()));
-    const at::Tensor predicting = model->hidden_states(batch, attention).index_select(0, targets.sources);
-    const std::vector<double> temperatures(static_cast<size_t>(position_count), temperature);
-    const auto scores = token_log_probs_and_entropy(*model, model->normalized(predicting), targets.ids, temperatures);
-    copy_out(scores.log_probs, log_probs);
-    copy_out(scores.entropy, entropies);
+    const auto groups = cut_evenly(given, present(model)->config.groups);
+    run_groups(groups, [&](size_t, const RowGroup& group) {
+      if (group.positions.empty()) return;
+      const std::vector<int64_t> nothing(static_cast<size_t>(group.rows()), 0), nobody(static_cast<size_t>(group.rows()), -1);
+      const PackedBatch batch = model->pack(group, nothing);
+      const Targets targets(batch, group.positions);
+      TreeAttention attention({group.offsets, nobody, nothing});
+      const at::Tensor predicting = model->hidden_states(batch, attention).index_select(0, targets.sources);
+      const std::vector<double> temperatures(group.positions.size(), temperature);
+      const auto scores = token_log_probs_and_entropy(*model, model->normalized(predicting), targets.ids, temperatures);
+      copy_out(scores.log_probs, log_probs + group.first_position);
+      copy_out(scores.entropy, entropies + group.first_position);
+    });
   });
 }
 
 int mempo_forward_backward(mempo_model* model, int64_t rows, const int64_t* offsets, const int32_t* ids,
-                           const int64_t* parents, const int64_t* starts, int64_t position_count,
-                           const int64_t* positions, const mempo_loss_inputs* inputs, const mempo_loss_options* options,
-                           mempo_loss_stats* stats, mempo_error* error) {
+                           const int64_t* parents, const int64_t* starts, int64_t group_count, const int64_t* groups,
+                           int64_t position_count, const int64_t* positions, const mempo_loss_inputs* inputs,
+                           const mempo_loss_options* options, mempo_loss_stats* stats, mempo_error* error) {
   return guarded(error, [&] {
     require(present(model)->weights.trainable(), "the model was not loaded for training");
     check_temperature(options->temperature);
     at::NoGradGuard no_grad;
-    const PackedBatch batch = model->pack(rows, offsets, ids, {starts, starts + rows});
+    const PackedRows given{rows, offsets, ids, position_count, positions};
+    check_rows(given);
     require(position_count > 0, "no position to learn");
-    const Targets targets = targets_of(*model, batch, position_count, positions);
-    TreeAttention attention(tree_of(batch, parents, starts));
-    Activations kept;
-    const at::Tensor hidden = model->hidden_states(batch, attention, &kept);
-    const at::Tensor last = hidden.index_select(0, targets.sources);
-    const at::Tensor for_normed = head_loss(*model, model->normalized(last), targets.ids, {*inputs, options->kind}, *options, stats);
-    Parameter* norm = model->final_norm;
-    const at::Tensor for_last = kernels::rms_norm_backward(last, norm->weight, model->config.rms_norm_eps, for_normed, norm->gradient_sum());
-    // The predicting tokens are distinct: each token of a row predicts its next one only.
-    const at::Tensor for_hidden = at::zeros_like(hidden).index_copy_(0, targets.sources, for_last);
-    model->backward(for_hidden, batch, attention, kept);
+    const LossInputs columns(*inputs, options->kind);
+    const auto cut = cut_rows(given, checked_groups(rows, group_count, groups));
+    std::vector<Tree> trees;
+    for (const RowGroup& group : cut) trees.push_back(tree_of(group, parents, starts));
+    // The first group adds to the model's own sums, the others have theirs, which follow in a fixed order.
+    Gradients& sums = model->weights.gradients();
+    std::vector<Share> shares(cut.size(), Share{Gradients(sums.sums().size())});
+    std::swap(shares[0].gradients, sums);
+    run_groups(cut, [&](size_t n, const RowGroup& group) { forward_backward(*model, group, trees[n], columns, *options, shares[n]); });
+    std::swap(shares[0].gradients, sums);
+    *stats = {};
+    for (size_t n = 0; n < shares.size(); ++n) {
+      if (n > 0) sums.add(std::move(shares[n].gradients));
+      add_stats(stats, shares[n].stats);
+    }
   });
 }
 
@@ -126,7 +171,7 @@ int mempo_update(mempo_model* model, const mempo_update_options* options, double
   return guarded(error, [&] {
     require(present(model)->weights.trainable(), "the model was not loaded for training");
     at::NoGradGuard no_grad;
-    require(model->head->gradient.defined(), "there is no gradient to update with");
+    require(!model->weights.gradients().empty(), "there is no gradient to update with");
     *grad_norm = gradient_norm(model->weights);
     *skipped = std::isfinite(*grad_norm) ? 0 : 1;
     if (*skipped == 0) {
@@ -140,10 +185,10 @@ int mempo_update(mempo_model* model, const mempo_update_options* options, double
       adamw_step(*model, step, *options);
       ++model->update_count;
     }
-    drop_gradient(model->weights);
+    model->weights.drop_gradients();
   });
 }
 
 int mempo_drop_gradient(mempo_model* model, mempo_error* error) {
-  return guarded(error, [&] { drop_gradient(present(model)->weights); });
+  return guarded(error, [&] { present(model)->weights.drop_gradients(); });
 }

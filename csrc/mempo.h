@@ -69,6 +69,7 @@ typedef struct {
   mempo_dtype compute_dtype;
   int trainable;                /* keeps float32 master weights and gradients */
   mempo_checkpointing checkpointing;
+  int64_t groups; /* that the rows of a call are split into to run side by side, each on one thread; 1 = all together */
 } mempo_model_config;
 
 MEMPO_API int mempo_model_new(const mempo_model_config *config, const char *device, mempo_model **out,
@@ -175,11 +176,12 @@ MEMPO_API int mempo_token_loss(int64_t count, const float *new_log_probs, const 
                                mempo_error *error);
 /* Adds the gradient of one micro-batch. Row r goes on behind the first starts[r] tokens of row parents[r], an earlier
  * one that has the token starts[r] - 1 of its own (-1: behind nothing, and starts[r] is 0): rows that begin alike
- * need their beginning only once. Positions are of the rows' own tokens. After an error the sum is no longer
- * whole: drop it. */
+ * need their beginning only once. Rows groups[n-1] .. groups[n]-1 (from 0) are a group, whose parents lie in it:
+ * groups run side by side. Positions are of the rows' own tokens. After an error the sum is no longer whole:
+ * drop it. */
 MEMPO_API int mempo_forward_backward(mempo_model *model, int64_t rows, const int64_t *offsets, const int32_t *ids,
-                                     const int64_t *parents, const int64_t *starts, int64_t position_count,
-                                     const int64_t *positions,
+                                     const int64_t *parents, const int64_t *starts, int64_t group_count,
+                                     const int64_t *groups, int64_t position_count, const int64_t *positions,
                                      const mempo_loss_inputs *inputs, const mempo_loss_options *options,
                                      mempo_loss_stats *stats, mempo_error *error);
 

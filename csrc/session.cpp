@@ -112,53 +112,71 @@ class Session {
   KVCache cache;
 
  private:
-  // Hidden states of the new tokens.
-  at::Tensor run(const PackedBatch& batch, const std::vector<Stretch>& stretches) const;
+  // Hidden states of a group's tokens; `stretches` are those of all rows of the call.
+  at::Tensor run(const PackedBatch& batch, const RowGroup& group, const std::vector<Stretch>& stretches) const;
 
   const Transformer& model_;
   std::vector<uint8_t> valid_;
 };
 
-at::Tensor Session::run(const PackedBatch& batch, const std::vector<Stretch>& stretches) const {
-  PagedAttention attention(cache, stretches, /*kernel=*/model_.device.is_cpu() && model_.dtype == at::kFloat);
+// What a group has of a list with one entry for each row of the call.
+template <typename T>
+std::vector<T> of_group(const std::vector<T>& all, const RowGroup& group) {
+  return {all.begin() + group.begin, all.begin() + group.end};
+}
+
+std::vector<int64_t> pasts(const std::vector<Stretch>& stretches) {
+  std::vector<int64_t> all;
+  for (const Stretch& s : stretches) all.push_back(s.past);
+  return all;
+}
+
+at::Tensor Session::run(const PackedBatch& batch, const RowGroup& group, const std::vector<Stretch>& stretches) const {
+  std::vector<Stretch> own = of_group(stretches, group);
+  for (size_t r = 0; r < own.size(); ++r) own[r].begin = group.offsets[r];
+  PagedAttention attention(cache, std::move(own), /*kernel=*/model_.device.is_cpu() && model_.dtype == at::kFloat);
   return model_.hidden_states(batch, attention);
 }
 
 void Session::step(int64_t count, const mempo_row_input* inputs, const int64_t* offsets, const int32_t* ids,
                    mempo_sampled* out) {
   at::NoGradGuard no_grad;
+  const PackedRows given{count, offsets, ids, 0, nullptr};
+  check_rows(given);
   std::vector<Stretch> stretches;
-  std::vector<int64_t> starts, last_tokens;
-  std::vector<SamplingRule> rules;
   for (int64_t k = 0; k < count; ++k) {
     KVCache::Row& row = cache.find(inputs[k].row);
     stretches.push_back({&row, row.length, offsets[k], offsets[k + 1] - offsets[k], /*keep=*/true});
-    starts.push_back(row.length);
-    out[k] = {-1, 0.0F, 0};
-    if (inputs[k].sample == 0) continue;
-    last_tokens.push_back(offsets[k + 1] - 1);
-    rules.push_back({inputs[k].temperature, inputs[k].top_k, inputs[k].top_p, inputs[k].seed});
-    check_rule(rules.back());
+    if (inputs[k].sample != 0) check_rule({inputs[k].temperature, inputs[k].top_k, inputs[k].top_p, inputs[k].seed});
   }
-  const PackedBatch batch = model_.pack(count, offsets, ids, starts);
   const Reservation reservation(cache, stretches);
-  const at::Tensor hidden = run(batch, stretches);
-  std::vector<mempo_sampled> sampled;
-  if (!rules.empty()) {
-    const at::Tensor last = at::tensor(last_tokens, at::kLong).to(model_.device);
-    sampled = sample(logits(model_, model_.normalized(hidden.index_select(0, last))), rules, valid_);
-  }
+  std::vector<mempo_sampled> sampled(static_cast<size_t>(count), {-1, 0.0F, 0});
+  run_groups(cut_evenly(given, model_.config.groups), [&](size_t, const RowGroup& group) {
+    const PackedBatch batch = model_.pack(group, of_group(pasts(stretches), group));
+    const at::Tensor hidden = run(batch, group, stretches);
+    std::vector<int64_t> rows, last_tokens;
+    std::vector<SamplingRule> rules;
+    for (int64_t k = group.begin; k < group.end; ++k) {
+      if (inputs[k].sample == 0) continue;
+      rows.push_back(k);
+      last_tokens.push_back(group.offsets[static_cast<size_t>(k - group.begin) + 1] - 1);
+      rules.push_back({inputs[k].temperature, inputs[k].top_k, inputs[k].top_p, inputs[k].seed});
+    }
+    if (rows.empty()) return;
+    const at::Tensor last = hidden.index_select(0, at::tensor(last_tokens, at::kLong).to(model_.device));
+    const auto drawn = sample(logits(model_, model_.normalized(last)), rules, valid_);
+    for (size_t n = 0; n < rows.size(); ++n) sampled[static_cast<size_t>(rows[n])] = drawn[n];
+  });
   reservation.grow();
-  for (int64_t k = 0, s = 0; k < count; ++k) {
-    if (inputs[k].sample != 0) out[k] = sampled[static_cast<size_t>(s++)];
-  }
+  std::copy(sampled.begin(), sampled.end(), out);
 }
 
 void Session::score(int64_t count, const mempo_piece* pieces, const int64_t* offsets, const int32_t* ids,
                     int64_t position_count, const int64_t* positions, float* log_probs, float* entropies) {
   at::NoGradGuard no_grad;
+  const PackedRows given{count, offsets, ids, position_count, positions};
+  check_rows(given);
   std::vector<Stretch> stretches;
-  std::vector<int64_t> starts;
   for (int64_t k = 0; k < count; ++k) {
     const mempo_piece& piece = pieces[k];
     KVCache::Row& row = cache.find(piece.row);
@@ -166,20 +184,24 @@ void Session::score(int64_t count, const mempo_piece* pieces, const int64_t* off
             "row " + std::to_string(piece.row) + " has " + std::to_string(row.length) + " tokens, the piece stands behind " + std::to_string(piece.length));
     check_temperature(piece.temperature);
     stretches.push_back({&row, piece.length, offsets[k], offsets[k + 1] - offsets[k], piece.keep != 0});
-    starts.push_back(piece.length);
   }
-  const PackedBatch batch = model_.pack(count, offsets, ids, starts);
-  std::vector<double> temperatures;
-  const auto of_row = [&](int64_t row) { temperatures.push_back(pieces[row].temperature); };
-  const Targets targets = targets_of(model_, batch, position_count, positions, of_row);
   const Reservation reservation(cache, stretches);
-  const at::Tensor hidden = run(batch, stretches);
-  if (position_count > 0) {
+  run_groups(cut_evenly(given, model_.config.groups), [&](size_t, const RowGroup& group) {
+    const PackedBatch batch = model_.pack(group, of_group(pasts(stretches), group));
+    const at::Tensor hidden = run(batch, group, stretches);
+    if (group.positions.empty()) return;
+    std::vector<double> temperatures;
+    int64_t row = group.begin;
+    for (const int64_t position : group.positions) {
+      while (position >= group.offsets[static_cast<size_t>(row - group.begin) + 1]) ++row;
+      temperatures.push_back(pieces[row].temperature);
+    }
+    const Targets targets(batch, group.positions);
     const at::Tensor predicting = model_.normalized(hidden.index_select(0, targets.sources));
     const auto scores = token_log_probs_and_entropy(model_, predicting, targets.ids, temperatures);
-    copy_out(scores.log_probs, log_probs);
-    copy_out(scores.entropy, entropies);
-  }
+    copy_out(scores.log_probs, log_probs + group.first_position);
+    copy_out(scores.entropy, entropies + group.first_position);
+  });
   reservation.grow();
 }
 

@@ -39,25 +39,19 @@ Transformer::Transformer(const mempo_model_config& c, at::Device where)
   head = c.tied_embeddings ? embedding : weights.add({{"lm_head.weight", {c.vocab, h}}});
 }
 
-PackedBatch Transformer::pack(int64_t rows, const int64_t* offsets, const int32_t* ids,
-                              const std::vector<int64_t>& starts) const {
-  require(rows > 0, "a batch needs at least one row");
+PackedBatch Transformer::pack(const RowGroup& rows, const std::vector<int64_t>& starts) const {
   PackedBatch batch;
-  batch.offsets.assign(offsets, offsets + rows + 1);
-  require(offsets[0] == 0, "the first offset is not 0");
-  for (int64_t r = 0; r < rows; ++r) {
-    require(offsets[r] != offsets[r + 1], "row " + std::to_string(r) + " is empty");
-    require(offsets[r] < offsets[r + 1], "the offsets of row " + std::to_string(r) + " descend");
-  }
+  batch.offsets = rows.offsets;
   const int64_t tokens = batch.offsets.back();
   const at::Tensor positions = at::empty({tokens}, at::kLong), wide = at::empty({tokens}, at::kLong);
   int64_t* position = positions.mutable_data_ptr<int64_t>();
   int64_t* id = wide.mutable_data_ptr<int64_t>();
-  for (int64_t r = 0; r < rows; ++r) {
+  for (size_t r = 0; r + 1 < batch.offsets.size(); ++r) {
     for (int64_t t = batch.offsets[r]; t < batch.offsets[r + 1]; ++t) {
-      require(ids[t] >= 0 && ids[t] < config.vocab, "token id " + std::to_string(ids[t]) + " is outside the vocabulary of " + std::to_string(config.vocab));
-      id[t] = ids[t];
-      position[t] = t - batch.offsets[r] + (starts.empty() ? 0 : starts[r]);
+      require(rows.ids[t] >= 0 && rows.ids[t] < config.vocab,
+              "token id " + std::to_string(rows.ids[t]) + " is outside the vocabulary of " + std::to_string(config.vocab));
+      id[t] = rows.ids[t];
+      position[t] = t - batch.offsets[r] + starts[r];
     }
   }
   batch.ids = wide.to(device);
@@ -83,12 +77,13 @@ at::Tensor Transformer::normalized(const at::Tensor& hidden) const {
   return kernels::rms_norm(hidden, final_norm->weight, config.rms_norm_eps);
 }
 
-void Transformer::backward(at::Tensor gradient, const PackedBatch& batch, TreeAttention& attention, Activations& kept) {
+void Transformer::backward(at::Tensor gradient, const PackedBatch& batch, TreeAttention& attention, Activations& kept,
+                           Gradients& sums) const {
   for (int64_t n = config.layers - 1; n >= 0; --n) {
-    gradient = layer_backward(*this, n, std::move(kept.back()), batch, attention, gradient);
+    gradient = layer_backward(*this, n, std::move(kept.back()), batch, attention, gradient, sums);
     kept.pop_back();
   }
-  embedding->add_rows(batch.ids, gradient);
+  sums.add_rows(*embedding, batch.ids, gradient);
 }
 
 }  // namespace mempo
@@ -105,6 +100,7 @@ void check_config(const mempo_model_config& c) {
   require(c.rms_norm_eps >= 0, "rms_norm_eps must not be negative");
   require(c.inverse_frequencies != nullptr, "inverse_frequencies are missing");
   require(c.checkpointing == MEMPO_KEEP_ALL || c.checkpointing == MEMPO_RECOMPUTE_MLP || c.checkpointing == MEMPO_RECOMPUTE_LAYER, "unknown checkpointing");
+  require(c.groups >= 1, "groups is " + std::to_string(c.groups) + ", must be above 0");
   require(c.compute_dtype == MEMPO_FLOAT32 || c.compute_dtype == MEMPO_BFLOAT16, "unknown compute_dtype");
 }
 

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "attention.h"
+#include "groups.h"
 #include "weights.h"
 
 namespace mempo {
@@ -26,7 +27,6 @@ struct PackedBatch {
   std::vector<int64_t> offsets;  // row r covers [offsets[r], offsets[r+1])
   at::Tensor ids;                // [T] int64 on the device
   at::Tensor cos, sin;           // [T, head_dim / 2], of the angles of each token's position in its sequence
-  int64_t rows() const { return static_cast<int64_t>(offsets.size()) - 1; }
 };
 
 // What the backward pass of a layer reads, as far as Transformer.config says to keep it: the results of matrix products
@@ -45,17 +45,17 @@ class Transformer {
  public:
   Transformer(const mempo_model_config& config, at::Device device);
 
-  // Checks a packed batch and moves it to the device; rows start at `starts` (empty: all at 0).
-  PackedBatch pack(int64_t rows, const int64_t* offsets, const int32_t* ids,
-                   const std::vector<int64_t>& starts = {}) const;
+  // Moves rows to the device; their tokens go on from the positions `starts`.
+  PackedBatch pack(const RowGroup& rows, const std::vector<int64_t>& starts) const;
 
   // Runs all layers: hidden states [T, hidden] before the last norm. With `kept`, leaves there what `backward` reads.
   at::Tensor hidden_states(const PackedBatch& batch, Attention& attention, Activations* kept = nullptr) const;
   // The last norm.
   at::Tensor normalized(const at::Tensor& hidden) const;
   // Takes the gradient of the hidden states back through all layers: adds the gradients of the weights, the embeddings
-  // among them, and empties `kept` on the way.
-  void backward(at::Tensor gradient, const PackedBatch& batch, TreeAttention& attention, Activations& kept);
+  // among them, to `sums`, and empties `kept` on the way.
+  void backward(at::Tensor gradient, const PackedBatch& batch, TreeAttention& attention, Activations& kept,
+                Gradients& sums) const;
 
   mempo_model_config config;
   at::Device device;

@@ -1,5 +1,6 @@
 #include "weights.h"
 
+#include <algorithm>
 #include <sstream>
 
 namespace mempo {
@@ -17,35 +18,51 @@ at::Tensor& kind_of(Parameter& p, mempo_kind kind) {
     case MEMPO_MASTER: return p.master;
     case MEMPO_FIRST_MOMENT: return p.first_moment;
     case MEMPO_SECOND_MOMENT: return p.second_moment;
-    case MEMPO_GRADIENT: return p.gradient;
+    case MEMPO_GRADIENT: break;
   }
   throw InvalidArgument("unknown kind of tensor");
 }
 
 }  // namespace
 
-at::Tensor& Parameter::gradient_sum() {
-  if (!gradient.defined()) gradient = at::zeros_like(master);
-  return gradient;
+at::Tensor& Gradients::of(const Parameter& p) {
+  at::Tensor& sum = sums_[p.index];
+  if (!sum.defined()) sum = at::zeros_like(p.master);
+  return sum;
 }
 
-void Parameter::add_product(const at::Tensor& output, const at::Tensor& input) {
+void Gradients::add_product(const Parameter& p, const at::Tensor& output, const at::Tensor& input) {
+  at::Tensor& sum = sums_[p.index];
   if (output.scalar_type() != at::kFloat) {
-    gradient_sum().add_(at::mm(output.t(), input));
-  } else if (gradient.defined()) {
-    gradient.addmm_(output.t(), input);
+    of(p).add_(at::mm(output.t(), input));
+  } else if (sum.defined()) {
+    sum.addmm_(output.t(), input);
   } else {
-    gradient = at::mm(output.t(), input);
+    sum = at::mm(output.t(), input);
   }
 }
 
-void Parameter::add_rows(const at::Tensor& ids, const at::Tensor& rows) {
+void Gradients::add_rows(const Parameter& p, const at::Tensor& ids, const at::Tensor& rows) {
   const at::Tensor wide = rows.to(at::kFloat);
   if (wide.is_cpu()) {
-    gradient_sum().index_add_(0, ids, wide);
+    of(p).index_add_(0, ids, wide);
   } else {  // index_add_ on CUDA has no order
-    gradient_sum().index_put_(c10::List<std::optional<at::Tensor>>({ids}), wide, /*accumulate=*/true);
+    of(p).index_put_(c10::List<std::optional<at::Tensor>>({ids}), wide, /*accumulate=*/true);
   }
+}
+
+void Gradients::add(Gradients&& others) {
+  for (size_t n = 0; n < sums_.size(); ++n) {
+    if (!sums_[n].defined()) {
+      sums_[n] = std::move(others.sums_[n]);
+    } else if (others.sums_[n].defined()) {
+      sums_[n].add_(others.sums_[n]);
+    }
+  }
+}
+
+bool Gradients::empty() const {
+  return std::none_of(sums_.begin(), sums_.end(), [](const at::Tensor& sum) { return sum.defined(); });
 }
 
 Parameter* Weights::add(const std::vector<Part>& parts) {
@@ -55,6 +72,8 @@ Parameter* Weights::add(const std::vector<Part>& parts) {
   shape[0] = rows;
 
   Parameter& p = parameters_.emplace_back();
+  p.index = parameters_.size() - 1;
+  drop_gradients();
   p.weight = at::zeros(shape, at::TensorOptions().device(device_).dtype(dtype_));
   if (trainable_) {
     p.master = dtype_ == at::kFloat ? p.weight : at::zeros(shape, p.weight.options().dtype(at::kFloat));
@@ -87,7 +106,7 @@ void Weights::set(const std::string& name, const at::Tensor& value) {
 at::Tensor Weights::view(mempo_kind kind, const std::string& name) {
   const Slice& s = slice(name);
   if (kind == MEMPO_MASTER && !trainable_) return s.parameter->weight.narrow(0, s.begin, s.rows);
-  const at::Tensor& whole = kind_of(*s.parameter, kind);
+  const at::Tensor& whole = kind == MEMPO_GRADIENT ? gradients_.sums()[s.parameter->index] : kind_of(*s.parameter, kind);
   return whole.defined() ? whole.narrow(0, s.begin, s.rows) : at::Tensor();
 }
 

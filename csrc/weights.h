@@ -17,15 +17,28 @@ namespace mempo {
 struct Parameter {
   at::Tensor weight;    // compute dtype
   at::Tensor master;    // float32; the same storage as weight when that is float32
-  at::Tensor gradient;  // float32 sum over micro-batches; undefined before the first
   at::Tensor first_moment, second_moment;  // float32; undefined before the first update
+  size_t index;
+};
 
-  // The gradient to add to, made (as zeros) when it is not there yet.
-  at::Tensor& gradient_sum();
-  // gradient += outputᵀ · input, the gradient of a projection's weight; both have a row for each token.
-  void add_product(const at::Tensor& output, const at::Tensor& input);
-  // gradient[ids[t]] += rows[t], in the same order every time.
-  void add_rows(const at::Tensor& ids, const at::Tensor& rows);
+// The gradients of all parameters, summed in place: float32, undefined until something is added.
+class Gradients {
+ public:
+  explicit Gradients(size_t parameters) : sums_(parameters) {}
+
+  // The sum of one, made (as zeros) when it is not there yet.
+  at::Tensor& of(const Parameter& p);
+  // Adds outputᵀ · input, the gradient of a projection's weight; both have a row for each token.
+  void add_product(const Parameter& p, const at::Tensor& output, const at::Tensor& input);
+  // Adds rows[t] to row ids[t], in the same order every time.
+  void add_rows(const Parameter& p, const at::Tensor& ids, const at::Tensor& rows);
+  void add(Gradients&& others);
+
+  bool empty() const;
+  const std::vector<at::Tensor>& sums() const { return sums_; }
+
+ private:
+  std::vector<at::Tensor> sums_;
 };
 
 class Weights {
@@ -48,6 +61,9 @@ class Weights {
   void write_master(const std::string& name, const at::Tensor& value);
 
   std::deque<Parameter>& all() { return parameters_; }
+  // Sums over micro-batches.
+  Gradients& gradients() { return gradients_; }
+  void drop_gradients() { gradients_ = Gradients(parameters_.size()); }
   int64_t numel(const std::string& name) const;
   bool trainable() const { return trainable_; }
 
@@ -63,6 +79,7 @@ class Weights {
   at::ScalarType dtype_;
   bool trainable_;
   std::deque<Parameter> parameters_;
+  Gradients gradients_{0};
   std::unordered_map<std::string, Slice> slices_;
 };
 

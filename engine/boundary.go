@@ -112,7 +112,7 @@ var checkpointings = map[string]C.mempo_checkpointing{
 	"": C.MEMPO_KEEP_ALL, "none": C.MEMPO_KEEP_ALL, "mlp": C.MEMPO_RECOMPUTE_MLP, "layer": C.MEMPO_RECOMPUTE_LAYER,
 }
 
-func modelNew(a model.Architecture, device string, o Options, dtype string) (modelHandle, error) {
+func modelNew(a model.Architecture, device string, o Options, dtype string, groups int) (modelHandle, error) {
 	checkpointing, known := checkpointings[o.ActivationCheckpointing]
 	if !known {
 		return nil, fmt.Errorf(`activation checkpointing is %q; allowed are "none", "mlp" and "layer"`, o.ActivationCheckpointing)
@@ -127,7 +127,7 @@ func modelNew(a model.Architecture, device string, o Options, dtype string) (mod
 		qkv_bias: cBool(a.QKVBias), output_bias: cBool(a.OutputBias), mlp_bias: cBool(a.MLPBias),
 		qk_norm: cBool(a.QKNorm), tied_embeddings: cBool(a.TiedEmbeddings),
 		inverse_frequencies: (*C.float)(inC), trainable: cBool(o.Trainable),
-		checkpointing: checkpointing,
+		checkpointing: checkpointing, groups: C.int64_t(groups),
 	}
 	if dtype == bfloat16Name {
 		config.compute_dtype = C.MEMPO_BFLOAT16
@@ -366,7 +366,7 @@ func forwardBackward(m modelHandle, p *packedRows, l *lossColumns, o model.LossO
 	var e C.mempo_error
 	code := C.mempo_forward_backward(m, C.int64_t(p.rows()), (*C.int64_t)(first(p.allOffsets())),
 		(*C.int32_t)(first(p.ids)), (*C.int64_t)(first(p.parents)), (*C.int64_t)(first(p.shared)),
-		C.int64_t(len(p.positions)), (*C.int64_t)(first(p.positions)), &inputs, &options, &stats, &e)
+		C.int64_t(len(p.groups)), (*C.int64_t)(first(p.groups)), C.int64_t(len(p.positions)), (*C.int64_t)(first(p.positions)), &inputs, &options, &stats, &e)
 	return lossStats(stats, len(p.positions)), check(code, &e)
 }
 

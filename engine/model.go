@@ -25,7 +25,12 @@ type Model struct {
 	Architecture model.Architecture
 	handle       modelHandle
 	sizes        map[string]int // elements of each parameter
+	groups       int            // of the rows of a call, which run side by side
 }
+
+// smallModel is the number of parameters below which the rows of a call run in groups side by side, one for each thread:
+// its products are too small to be shared by threads, and a second sum of its gradients costs next to nothing.
+const smallModel = 1 << 24
 
 var (
 	_ model.Policy  = (*Model)(nil)
@@ -50,12 +55,17 @@ func (r *Runtime) Load(dir string, o Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{Runtime: r, Architecture: architecture, sizes: map[string]int{}}
+	m := &Model{Runtime: r, Architecture: architecture, sizes: map[string]int{}, groups: 1}
+	total := 0
 	for _, p := range architecture.Parameters() {
 		m.sizes[p.Name] = elements(p.Shape)
+		total += m.sizes[p.Name]
+	}
+	if r.device == "cpu" && total < smallModel {
+		m.groups = r.threads
 	}
 	err = r.do(func() error {
-		if m.handle, err = modelNew(architecture, r.device, o, dtype); err != nil {
+		if m.handle, err = modelNew(architecture, r.device, o, dtype, m.groups); err != nil {
 			return err
 		}
 		return m.copyWeights(files)
@@ -160,7 +170,7 @@ func cutScores(n int, logProbs, entropies []float32) (scores model.RowScores, re
 
 // ForwardBackward implements model.Learner.
 func (m *Model) ForwardBackward(rows []model.TrainRow, loss model.LossOptions) (stats model.LossStats, err error) {
-	packed, columns, err := packTrainRows(rows, loss.Kind)
+	packed, columns, err := packTrainRows(rows, loss.Kind, m.groups)
 	if err != nil || len(packed.positions) == 0 {
 		return model.LossStats{}, err
 	}

@@ -14,6 +14,7 @@ type packedRows struct {
 	positions []int64 // scored tokens, as indices into ids
 	// Of rows that are a tree, see prefix.Node: the parents, and the tokens that a row shares with its parent's path.
 	parents, shared []int64
+	groups          []int64 // rows up to the end of each group; a tree lies in one group
 }
 
 func (p *packedRows) add(ids, positions []int32) {
@@ -25,14 +26,18 @@ func (p *packedRows) add(ids, positions []int32) {
 	}
 }
 
-// addNode appends what a row of a tree has of its own; its positions must lie there.
-func (p *packedRows) addNode(node prefix.Node, ids, positions []int32) {
+// addNode appends what a row of a tree has of its own; its positions must lie there. The tree's first row is `first`.
+func (p *packedRows) addNode(node prefix.Node, first int64, ids, positions []int32) {
 	own := make([]int32, len(positions))
 	for k, position := range positions {
 		own[k] = position - int32(node.Start)
 	}
 	p.add(ids[node.Start:], own)
-	p.parents, p.shared = append(p.parents, int64(node.Parent)), append(p.shared, int64(node.Start))
+	parent := int64(-1)
+	if node.Parent >= 0 {
+		parent = first + int64(node.Parent)
+	}
+	p.parents, p.shared = append(p.parents, parent), append(p.shared, int64(node.Start))
 }
 
 func (p *packedRows) rows() int { return len(p.starts) }
@@ -64,12 +69,11 @@ func (l *lossColumns) add(kind model.LossKind, n int, old, ref, advantages, weig
 	return nil
 }
 
-// packTrainRows packs rows as a tree: a beginning that several have in common is there once. Rows without a
-// trained token are left out. The token that predicts a row's first trained one is always the row's own.
-func packTrainRows(rows []model.TrainRow, kind model.LossKind) (*packedRows, *lossColumns, error) {
+// packTrainRows packs rows in groups, each as a tree: a beginning that several rows of a group have in common is there
+// once. Rows without a trained token are left out.
+func packTrainRows(rows []model.TrainRow, kind model.LossKind, groups int) (*packedRows, *lossColumns, error) {
 	var trained []model.TrainRow
-	var ids [][]int32
-	var own []int
+	tokens := 0
 	for _, row := range rows {
 		if len(row.Positions) == 0 {
 			continue
@@ -77,15 +81,39 @@ func packTrainRows(rows []model.TrainRow, kind model.LossKind) (*packedRows, *lo
 		if first := row.Positions[0]; first < 1 || int(first) >= len(row.IDs) {
 			return nil, nil, fmt.Errorf("engine: token %d of a row of %d cannot be trained", first, len(row.IDs))
 		}
-		trained, ids, own = append(trained, row), append(ids, row.IDs), append(own, int(row.Positions[0])-1)
+		trained, tokens = append(trained, row), tokens+len(row.IDs)
 	}
 	packed, columns := &packedRows{}, &lossColumns{}
-	for _, node := range prefix.Build(ids, own) {
-		row := trained[node.Row]
-		packed.addNode(node, row.IDs, row.Positions)
-		if err := columns.add(kind, len(row.Positions), row.OldLogProbs, row.RefLogProbs, row.Advantages, row.Weights); err != nil {
+	for group := range groups {
+		var of []model.TrainRow
+		for size := 0; len(trained) > 0 && (size < tokens/groups || group == groups-1); trained = trained[1:] {
+			size += len(trained[0].IDs)
+			of = append(of, trained[0])
+		}
+		if err := packed.addTree(of, columns, kind); err != nil {
 			return nil, nil, err
 		}
 	}
 	return packed, columns, nil
+}
+
+// addTree appends a group of rows. The token that predicts a row's first trained one is always the row's own.
+func (p *packedRows) addTree(rows []model.TrainRow, columns *lossColumns, kind model.LossKind) error {
+	if len(rows) == 0 {
+		return nil
+	}
+	ids, own := make([][]int32, len(rows)), make([]int, len(rows))
+	for k, row := range rows {
+		ids[k], own[k] = row.IDs, int(row.Positions[0])-1
+	}
+	before := int64(p.rows())
+	for _, node := range prefix.Build(ids, own) {
+		row := rows[node.Row]
+		p.addNode(node, before, row.IDs, row.Positions)
+		if err := columns.add(kind, len(row.Positions), row.OldLogProbs, row.RefLogProbs, row.Advantages, row.Weights); err != nil {
+			return err
+		}
+	}
+	p.groups = append(p.groups, int64(p.rows()))
+	return nil
 }

@@ -22,9 +22,10 @@ import (
 
 // Runtime owns the device thread. There is one per process.
 type Runtime struct {
-	device string
-	jobs   chan func()
-	closed sync.Once
+	device  string
+	threads int
+	jobs    chan func()
+	closed  sync.Once
 }
 
 // mostThreads bounds what is asked of the thread library, which ends the process when it runs out.
@@ -39,7 +40,7 @@ func Start(device string, threads int) (*Runtime, error) {
 	if threads == 0 {
 		threads = runtime.NumCPU()
 	}
-	r := &Runtime{jobs: make(chan func())}
+	r := &Runtime{threads: threads, jobs: make(chan func())}
 	go r.serve()
 	err := r.do(func() error {
 		if err := checkLibtorch(TorchVersion(), TorchNeeded()); err != nil {

@@ -126,7 +126,7 @@ void batches() {
     mempo_loss_options options = plain_loss();
     options.temperature = b.temperature;
     FAILS(MEMPO_INVALID, b.part, mempo_forward_backward, model.get(), rows, b.offsets.data(), b.ids.data(),
-          alone.parents.data(), alone.starts.data(), count, b.positions.data(), &inputs, &options, &stats);
+          alone.parents.data(), alone.starts.data(), 1, &rows, count, b.positions.data(), &inputs, &options, &stats);
   }
   const Batch good = random_batch(1, {3});
   FAILS(MEMPO_INVALID, "row", mempo_score, model.get(), -1, good.offsets.data(), good.ids.data(), 1, good.positions.data(), 1,
@@ -142,7 +142,7 @@ void losses() {
   const mempo_loss_inputs inputs{ones.data(), ones.data(), ones.data(), ones.data()};
   const auto step_fails = [&](const char* part, mempo_model* m, const mempo_loss_options& options) {
     mempo_loss_stats stats{};
-    FAILS(MEMPO_INVALID, part, mempo_forward_backward, m, 1, b.offsets.data(), b.ids.data(), b.parents.data(), b.starts.data(), b.count(),
+    FAILS(MEMPO_INVALID, part, mempo_forward_backward, m, 1, b.offsets.data(), b.ids.data(), b.parents.data(), b.starts.data(), 1, b.groups.data(), b.count(),
           b.positions.data(), &inputs, &options, &stats);
   };
   mempo_loss_options unknown = plain_loss();

@@ -11,7 +11,7 @@ namespace {
 int add_gradient(mempo_model* model, const Batch& b, const Columns& columns, const mempo_loss_options& options, mempo_loss_stats* stats,
                  mempo_error* error) {
   const mempo_loss_inputs inputs = columns.get(options.kind);
-  return mempo_forward_backward(model, b.rows(), b.offsets.data(), b.ids.data(), b.parents.data(), b.starts.data(), b.count(), b.positions.data(), &inputs, &options, stats,
+  return mempo_forward_backward(model, b.rows(), b.offsets.data(), b.ids.data(), b.parents.data(), b.starts.data(), b.group_count(), b.groups.data(), b.count(), b.positions.data(), &inputs, &options, stats,
                                 error);
 }
 

@@ -79,7 +79,7 @@ void learning(mempo_checkpointing checkpointing) {
   options.kl_coef = 0.1;
   mempo_loss_stats stats{};
   const auto gradient = [&](mempo_model* m, mempo_error* error) {
-    return mempo_forward_backward(m, b.rows(), b.offsets.data(), b.ids.data(), b.parents.data(), b.starts.data(), b.count(), b.positions.data(), &inputs, &options, &stats,
+    return mempo_forward_backward(m, b.rows(), b.offsets.data(), b.ids.data(), b.parents.data(), b.starts.data(), b.group_count(), b.groups.data(), b.count(), b.positions.data(), &inputs, &options, &stats,
                                   error);
   };
   const auto call = [&](mempo_error* error) { return gradient(model.get(), error); };

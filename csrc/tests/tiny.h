@@ -33,6 +33,7 @@ struct Config {
     c.kv_heads = 2;
     c.head_dim = head_dim;
     c.rms_norm_eps = 1e-6;
+    c.groups = 1;
     for (int64_t k = 0; k < head_dim / 2; ++k) frequencies.push_back(std::pow(10000.0F, -2.0F * k / head_dim));
   }
 
@@ -164,7 +165,7 @@ inline std::vector<float> read(mempo_model* model, mempo_kind kind, const Named&
 
 // Rows of tokens, packed; every token but the first of a row is scored.
 struct Batch {
-  std::vector<int64_t> offsets{0}, positions, parents, starts;
+  std::vector<int64_t> offsets{0}, positions, parents, starts, groups{0};  // one group
   std::vector<int32_t> ids;
 
   int64_t rows() const { return static_cast<int64_t>(offsets.size()) - 1; }
@@ -177,7 +178,9 @@ struct Batch {
     for (size_t k = 1; k < row.size(); ++k) positions.push_back(offsets.back() + static_cast<int64_t>(k));
     ids.insert(ids.end(), row.begin(), row.end());
     offsets.push_back(static_cast<int64_t>(ids.size()));
+    groups.back() = rows();
   }
+  int64_t group_count() const { return static_cast<int64_t>(groups.size()); }
 };
 
 inline std::vector<int32_t> random_row(Random& random, int64_t length, int32_t vocab = 37) {

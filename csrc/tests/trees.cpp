@@ -1,5 +1,6 @@
 // Rows that begin alike: what is computed once for several rows is what each would compute alone.
 #include <ATen/ATen.h>
+#include <ATen/Parallel.h>
 #include <torch/csrc/autograd/autograd.h>
 
 #include "attention.h"
@@ -61,8 +62,8 @@ std::vector<float> gradient(mempo_model* model, const Config& config, const Batc
   options.kl_coef = 0.1;
   const mempo_loss_inputs inputs = columns.get();
   mempo_loss_stats stats{};
-  OK(mempo_forward_backward, model, b.rows(), b.offsets.data(), b.ids.data(), b.parents.data(), b.starts.data(), b.count(),
-     b.positions.data(), &inputs, &options, &stats);
+  OK(mempo_forward_backward, model, b.rows(), b.offsets.data(), b.ids.data(), b.parents.data(), b.starts.data(), b.group_count(),
+     b.groups.data(), b.count(), b.positions.data(), &inputs, &options, &stats);
   std::vector<float> all;
   for (const Named& weight : weights_of(config.c)) {
     const std::vector<float> one = read(model, MEMPO_GRADIENT, weight);
@@ -89,14 +90,15 @@ void gradients_are_those_of_whole_rows(const Config& config, uint64_t seed, int 
 
 void bad_trees_are_refused() {
   const Model model = make(qwen2());
-  const auto refuse = [&](const char* part, std::vector<int64_t> parents, std::vector<int64_t> starts) {
+  const auto refuse = [&](const char* part, std::vector<int64_t> parents, std::vector<int64_t> starts, std::vector<int64_t> groups = {3}) {
     Batch b = random_batch(1, {4, 3, 3});
+    b.groups = std::move(groups);
     const Columns columns(score(model.get(), b), 2);
     const mempo_loss_inputs inputs = columns.get();
     const mempo_loss_options options = plain_loss();
     mempo_loss_stats stats{};
     FAILS(MEMPO_INVALID, part, mempo_forward_backward, model.get(), b.rows(), b.offsets.data(), b.ids.data(), parents.data(),
-          starts.data(), b.count(), b.positions.data(), &inputs, &options, &stats);
+          starts.data(), b.group_count(), b.groups.data(), b.count(), b.positions.data(), &inputs, &options, &stats);
   };
   refuse("does not come before", {0, -1, -1}, {0, 0, 0});
   refuse("does not come before", {-1, 2, -1}, {0, 1, 0});
@@ -105,6 +107,41 @@ void bad_trees_are_refused() {
   refuse("row 1", {-1, 0, -1}, {0, 0, 0});
   refuse("row 1", {-1, 0, -1}, {0, 5, 0});
   refuse("row 2", {-1, 0, 1}, {0, 3, 3});
+  refuse("in its group", {-1, -1, 1}, {0, 0, 2}, {2, 3});
+  refuse("last group", {-1, -1, -1}, {0, 0, 0}, {2});
+  refuse("group 1 is empty", {-1, -1, -1}, {0, 0, 0}, {2, 2, 3});
+}
+
+// Two trees as two groups, side by side on two threads, against all rows whole and together.
+void groups_add_up(const Config& config) {
+  Config grouped = config;
+  grouped.c.groups = 2;
+  const Model model = make(grouped), together = make(config);
+  const RandomTree first(31, 6), second(32, 9);
+  Batch trees = first.packed(), alone = first.alone();
+  const Batch more = second.packed(), more_alone = second.alone();
+  const auto append = [](Batch& to, const Batch& from) {
+    const int64_t rows = to.rows(), tokens = to.offsets.back();
+    to.ids.insert(to.ids.end(), from.ids.begin(), from.ids.end());
+    for (size_t r = 0; r < from.parents.size(); ++r) {
+      to.parents.push_back(from.parents[r] < 0 ? -1 : from.parents[r] + rows);
+      to.starts.push_back(from.starts[r]);
+      to.offsets.push_back(tokens + from.offsets[r + 1]);
+    }
+    for (const int64_t position : from.positions) to.positions.push_back(tokens + position);
+  };
+  const int64_t rows = trees.rows();
+  append(trees, more);
+  append(alone, more_alone);
+  alone.groups = {alone.rows()};
+  trees.groups = {rows, trees.rows()};
+  const Scores scores = score(model.get(), alone), wanted = score(together.get(), alone);
+  for (size_t k = 0; k < scores.log_probs.size(); ++k) EXPECT_NEAR(scores.log_probs[k], wanted.log_probs[k], 2e-5);
+  const Columns columns(wanted, 33);
+  const auto a = gradient(model.get(), config, trees, columns), b = gradient(together.get(), config, alone, columns);
+  for (size_t k = 0; k < a.size(); ++k) EXPECT_NEAR(a[k], b[k], 2e-5);
+  const auto again = gradient(model.get(), config, trees, columns);
+  EXPECT(a == again);
 }
 
 double distance(const at::Tensor& a, const at::Tensor& b) { return (a - b).abs().max().item<double>(); }
@@ -269,6 +306,8 @@ int main() {
       sessions_score_trees(config, ++seed, rows);
     }
   }
+  at::set_num_threads(2);
+  for (const Config& config : {qwen2(), qwen3(), llama()}) groups_add_up(config);
   bad_trees_are_refused();
   for (uint64_t n = 0; n < 5; ++n) {
     attention_matches(n, 4, 4, 8);
