@@ -37,7 +37,7 @@ bin/mempo-train: $(INPUTS) $(BUILD)/inputs $(BUILD)/go-settings $(NATIVE)
 include tools/quickstart.mk
 include tools/gpu.mk
 
-# The same step in PyTorch and transformers, from the shared folder; options as in `make bench-peers PEER_OPTIONS="--group 4"`.
+# The same step in PyTorch and transformers, from the shared folder; as in `make bench-peers PEER_OPTIONS="update --rounds 5"`.
 PEERS := $(CACHE)/peers/venv
 $(PEERS)/complete: | $(SHARED)/peers/requirements.txt
 	$(Q)python3 -m venv $(PEERS)
@@ -45,7 +45,7 @@ $(PEERS)/complete: | $(SHARED)/peers/requirements.txt
 	@touch $@
 
 .PHONY: bench-peers
-bench-peers: bin/mempo-train $(PEERS)/complete $(SMOLLM2)/complete ## time each stage of a step beside the same in PyTorch
+bench-peers: bin/mempo-train $(PEERS)/complete $(SMOLLM2)/complete ## time a step and its stages beside the same in PyTorch
 	$(PEERS)/bin/python tools/bench_peers.py --peers $(SHARED)/peers --model $(SMOLLM2) $(PEER_OPTIONS)
 
 .PHONY: env
