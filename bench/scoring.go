@@ -146,20 +146,19 @@ func (b *Bench) cached() stage {
 
 // fill puts every trajectory into a row of a session, and lists the branches behind it.
 func (b *Bench) fill(ctx context.Context, session model.Session) (pieces []model.Piece, err error) {
-	prompt := 0
+	first := 0 // row of the group's first trajectory, whose prompt the others share
 	for k, t := range b.trajectories {
-		row := prompt
-		if t.Member == 0 {
-			if prompt, err = session.Open(); err != nil {
-				return nil, err
-			}
-			row = prompt
-		} else if row, err = session.Fork(prompt, len(t.PromptIDs)); err != nil {
-			return nil, err
-		}
+		var row int
 		ids := t.FullIDs()
-		if t.Member > 0 {
+		if t.Member == 0 {
+			row, err = session.Open()
+			first = row
+		} else {
+			row, err = session.Fork(first, len(t.PromptIDs))
 			ids = t.ResponseIDs
+		}
+		if err != nil {
+			return nil, err
 		}
 		for chunk := range slices.Chunk(ids, b.Shape.MicroBatchTokens) {
 			if err := ctx.Err(); err != nil {
