@@ -58,6 +58,44 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
+// Time that a trajectory waits for a row, put aside, is not its own.
+func TestDeadlinesOfTrajectoriesPutAside(t *testing.T) {
+	o := toyOptions(1)
+	o.TrajectoryDeadline = time.Minute
+	drawn := questions(1)
+	p := newFakePolicy(t, o, drawn, twoTurns)
+	r := &runner{Options: o, rules: newRules(o.Rules, Full, Tools{}), session: p}
+	if err := r.prepare(drawn); err != nil {
+		t.Fatal(err)
+	}
+	g := r.groups[0]
+	m := g.members[0]
+	if _, err := r.openPrompt(g); err != nil {
+		t.Fatal(err)
+	}
+	p.extend(p.rows[g.row], g.prompt)
+	now := time.Now()
+	m.begun, m.idle = now.Add(-time.Hour), now.Add(-time.Hour+30*time.Second)
+	check := func(when time.Time, ended bool) {
+		t.Helper()
+		if err := r.expire(when); err != nil || (m.state == terminated) != ended {
+			t.Errorf("state %d, %v", m.state, err)
+		}
+	}
+	check(now, false)
+	if next := r.nextDeadline(); !next.IsZero() {
+		t.Errorf("it ends at %v", next)
+	}
+	if err := r.seat(m); err != nil {
+		t.Fatal(err)
+	}
+	if left := r.nextDeadline().Sub(now); left < 30*time.Second || left > time.Minute {
+		t.Errorf("%v are left of 30 s", left)
+	}
+	check(now.Add(29*time.Second), false)
+	check(now.Add(2*time.Minute), true)
+}
+
 // The tool of the late member is stopped at once: the third member, which begins when the late
 // one's row is free, waits for that.
 func TestToolsOfLateMembersAreStopped(t *testing.T) {
