@@ -71,7 +71,7 @@ func (p *plan) load(device string) load {
 	c := p.config
 	onGPU := device != "cpu"
 	l := load{
-		rows: c.Rollout.QuestionsPerStep * c.Rollout.GroupSize, elementBytes: 4,
+		rows: c.Rollout.QuestionsPerStep * c.Rollout.GroupSize, cacheTokens: c.Rollout.KVCacheTokens, elementBytes: 4,
 		onGPU: onGPU, withReference: c.Loss.KLCoef != 0, checkpointing: c.Model.ActivationCheckpointing,
 	}
 	if computeDType(c.Model, device) == "bfloat16" {
@@ -114,7 +114,7 @@ func (p *plan) showMemory(m memoryPlan, current int64, ofProcess bool) {
 	if free := availableMemory(); ofProcess && free > 0 {
 		p.line("free memory of this machine: %s", inBytes(free))
 		if m.peak() > free {
-			p.line("warning: the estimate exceeds it; less optimizer.micro_batch_tokens, rollout.max_response_tokens or rollout.max_rows, or model.activation_checkpointing, need less")
+			p.line("warning: the estimate exceeds it; less optimizer.micro_batch_tokens, rollout.max_response_tokens or rollout.kv_cache_tokens, or model.activation_checkpointing, need less")
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 type load struct {
 	rows             int // sequences generated at the same time
 	trajectoryTokens int // of the longest trajectory, prompt included
+	cacheTokens      int // bound of the cache of generation; 0 is none
 	microBatchTokens int // of the largest micro-batch
 	elementBytes     int // of a number in the compute dtype
 	onGPU            bool
@@ -43,10 +44,11 @@ func planMemory(a model.Architecture, l load) memoryPlan {
 	if l.withReference {
 		plan.always = append(plan.always, memoryItem{"reference model", parameters * element})
 	}
-	plan.generating = []memoryItem{{
-		fmt.Sprintf("keys and values of %d rows of up to %d tokens", l.rows, l.trajectoryTokens),
-		int64(l.rows) * cacheTokens(l.trajectoryTokens) * int64(2*a.Layers*a.KVHeads*a.HeadDim) * element,
-	}}
+	name, tokens := fmt.Sprintf("keys and values of %d rows of up to %d tokens", l.rows, l.trajectoryTokens), int64(l.rows)*cacheTokens(l.trajectoryTokens)
+	if bound := cacheTokens(l.cacheTokens); bound > 0 && bound < tokens {
+		name, tokens = fmt.Sprintf("keys and values of %d tokens at most", bound), bound
+	}
+	plan.generating = []memoryItem{{name, tokens * int64(2*a.Layers*a.KVHeads*a.HeadDim) * element}}
 	activations, logits := activationBytes(a, l), logitBytes(a, l)
 	plan.updating = []memoryItem{
 		{"gradients, float32", 4 * parameters},
@@ -90,7 +92,7 @@ func parameterCount(a model.Architecture) int64 {
 // pageTokens is the size of a page of csrc's key/value cache.
 const pageTokens = 64
 
-// cacheTokens is what a row of the cache has room for when it holds so many tokens of its own.
+// cacheTokens is what the pages have room for that hold so many tokens.
 func cacheTokens(tokens int) int64 { return int64((tokens + pageTokens - 1) / pageTokens * pageTokens) }
 
 // activationBytes is what an update keeps of every token of a micro-batch: in each layer its input and the sum with what

@@ -74,6 +74,16 @@ func TestWhatNeedsMoreMemory(t *testing.T) {
 	}
 }
 
+func TestABudgetOfTheCacheBoundsTheEstimate(t *testing.T) {
+	generating := func(bound int) int64 {
+		return total(planMemory(smolLM2, load{rows: 8, trajectoryTokens: 2000, cacheTokens: bound, elementBytes: 4}).generating)
+	}
+	free := generating(0) // 8 rows of 32 pages
+	if half := generating(128 * 64); 2*half != free || generating(128*64-63) != half || generating(1<<20) != free {
+		t.Errorf("%d bytes under half of the tokens, %d without a bound", half, free)
+	}
+}
+
 func TestCachesComeInPages(t *testing.T) {
 	for tokens, want := range map[int]int64{1: 64, 64: 64, 65: 128, 1200: 1216} {
 		if got := cacheTokens(tokens); got != want {
