@@ -139,14 +139,26 @@ at::Tensor plain_tree_attention(const at::Tensor& q, const at::Tensor& k, const 
 }
 
 at::Tensor continued_attention(const at::Tensor& q, const at::Tensor& past_keys, const at::Tensor& past_values,
-                               const at::Tensor& k, const at::Tensor& v) {
-  const int64_t n = q.size(0), past = past_keys.defined() ? past_keys.size(0) : 0;
-  if (!q.is_cpu()) {
-    return past == 0 ? plain_attention(q, k, v) : plain_attention(q, at::cat({past_keys, k}), at::cat({past_values, v}));
+                               const at::Tensor& k, const at::Tensor& v, const std::vector<int64_t>& lengths) {
+  Tree rows{{0}, {}, {}};  // those that have no past are a tree without branches
+  for (const int64_t length : lengths) {
+    rows.offsets.push_back(rows.offsets.back() + length);
+    rows.parents.push_back(-1);
+    rows.starts.push_back(0);
   }
-  const Part own = flash(heads_first(q, 0, n), heads_first(k, 0, n), heads_first(v, 0, n), /*causal=*/true);
-  if (past > 0) merge(own, flash(heads_first(q, 0, n), heads_first(past_keys, 0, past), heads_first(past_values, 0, past), /*causal=*/false));
-  return own.mixed.reshape({n, -1});
+  if (!past_keys.defined()) return TreeAttention(rows).attend(0, q, k, v).mixed;
+  if (!q.is_cpu()) {
+    std::vector<at::Tensor> mixed;
+    for (size_t r = 0; r < lengths.size(); ++r) {
+      const auto own = [&](const at::Tensor& x) { return x.narrow(0, rows.offsets[r], lengths[r]); };
+      mixed.push_back(plain_attention(own(q), at::cat({past_keys, own(k)}), at::cat({past_values, own(v)})));
+    }
+    return at::cat(mixed);
+  }
+  const int64_t n = q.size(0), past = past_keys.size(0);
+  const Attended own = TreeAttention(rows).attend(0, q, k, v);
+  merge({own.mixed.view(q.sizes()), own.log_sums}, flash(heads_first(q, 0, n), heads_first(past_keys, 0, past), heads_first(past_values, 0, past), /*causal=*/false));
+  return own.mixed;
 }
 
 }  // namespace mempo

@@ -1,5 +1,6 @@
 // Rows of key/value caches, and the forward passes that extend them or branch off them.
 #include <algorithm>
+#include <numeric>
 
 #include "head.h"
 #include "kernels.h"
@@ -19,20 +20,29 @@ struct Stretch {
 };
 
 // Attends over the pages of each row and the new tokens behind them, and keeps the keys and values of those that stay.
-// Few tokens, as in decoding, go through one kernel for all rows where there is one; longer stretches run one by one.
+// Few tokens, as in decoding, go through one kernel for all rows where there is one; longer stretches behind the same
+// tokens look at these together.
 class PagedAttention final : public Attention {
  public:
   PagedAttention(const KVCache& cache, std::vector<Stretch> stretches, bool kernel) : cache_(cache), stretches_(std::move(stretches)) {
-    for (const Stretch& s : stretches_) (kernel && s.tokens <= kFewTokens ? short_ : long_).push_back(&s);
+    for (const Stretch& s : stretches_) {
+      if (kernel && s.tokens <= kFewTokens) {
+        short_.push_back(&s);
+      } else if (!long_.empty() && continues(long_.back(), s)) {
+        long_.back().lengths.push_back(s.tokens);
+      } else {
+        long_.push_back({s.row, s.past, s.begin, {s.tokens}});
+      }
+    }
   }
 
   Attended attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) override {
     at::Tensor out = at::empty({q.size(0), q.size(1) * q.size(2)}, q.options());
     if (!short_.empty()) kernels::paged_attention_cpu(q, k, v, paged_rows(layer), KVCache::kPageTokens, out);
-    for (const Stretch* s : long_) {
-      const auto own = [&](const at::Tensor& x) { return x.narrow(0, s->begin, s->tokens); };
-      const auto past = [&](int64_t which) { return s->past == 0 ? at::Tensor() : cache_.gather(*s->row, layer, which, s->past); };
-      own(out).copy_(continued_attention(own(q), past(0), past(1), own(k), own(v)));
+    for (const Run& run : long_) {
+      const auto own = [&](const at::Tensor& x) { return x.narrow(0, run.begin, run.tokens()); };
+      const auto past = [&](int64_t which) { return run.past == 0 ? at::Tensor() : cache_.gather(*run.row, layer, which, run.past); };
+      own(out).copy_(continued_attention(own(q), past(0), past(1), own(k), own(v), run.lengths));
     }
     for (const Stretch& s : stretches_) {
       if (s.keep) cache_.write(*s.row, layer, k.narrow(0, s.begin, s.tokens), v.narrow(0, s.begin, s.tokens));
@@ -42,6 +52,17 @@ class PagedAttention final : public Attention {
 
  private:
   static constexpr int64_t kFewTokens = 16;
+
+  // Stretches that follow each other in the batch, all behind the same tokens.
+  struct Run {
+    const KVCache::Row* row;
+    int64_t past, begin;
+    std::vector<int64_t> lengths;
+    int64_t tokens() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
+  };
+  static bool continues(const Run& run, const Stretch& s) {
+    return run.row == s.row && run.past == s.past && run.begin + run.tokens() == s.begin;
+  }
 
   std::vector<kernels::PagedRow> paged_rows(int64_t layer) const {
     std::vector<kernels::PagedRow> rows;
@@ -59,7 +80,8 @@ class PagedAttention final : public Attention {
 
   const KVCache& cache_;
   std::vector<Stretch> stretches_;
-  std::vector<const Stretch*> short_, long_;
+  std::vector<const Stretch*> short_;
+  std::vector<Run> long_;
 };
 
 // Takes the room that kept stretches need, and gives back what their rows have not grown into when the call ends.
