@@ -24,7 +24,8 @@ struct Stretch {
 // tokens look at these together.
 class PagedAttention final : public Attention {
  public:
-  PagedAttention(const KVCache& cache, std::vector<Stretch> stretches, bool kernel) : cache_(cache), stretches_(std::move(stretches)) {
+  PagedAttention(const KVCache& cache, std::vector<Stretch> stretches, bool kernel)
+      : cache_(cache), stretches_(std::move(stretches)), kernel_(kernel) {
     for (const Stretch& s : stretches_) {
       if (kernel && s.tokens <= kFewTokens) {
         short_.push_back(&s);
@@ -44,8 +45,8 @@ class PagedAttention final : public Attention {
       const auto past = [&](int64_t which) { return run.past == 0 ? at::Tensor() : cache_.gather(*run.row, layer, which, run.past); };
       own(out).copy_(continued_attention(own(q), past(0), past(1), own(k), own(v), run.lengths));
     }
-    for (const Stretch& s : stretches_) {
-      if (s.keep) cache_.write(*s.row, layer, k.narrow(0, s.begin, s.tokens), v.narrow(0, s.begin, s.tokens));
+    for (const Stretch& s : stretches_) {  // the kernel has kept those of its rows
+      if (s.keep && !(kernel_ && s.tokens <= kFewTokens)) cache_.write(*s.row, layer, k.narrow(0, s.begin, s.tokens), v.narrow(0, s.begin, s.tokens));
     }
     return {out, {}};
   }
@@ -67,11 +68,10 @@ class PagedAttention final : public Attention {
   std::vector<kernels::PagedRow> paged_rows(int64_t layer) const {
     std::vector<kernels::PagedRow> rows;
     for (const Stretch* s : short_) {
-      kernels::PagedRow row{{}, {}, s->past, s->begin, s->tokens};
-      for (int64_t done = 0; done < s->past; done += KVCache::kPageTokens) {
-        const at::Tensor& page = *s->row->pages[static_cast<size_t>(done / KVCache::kPageTokens)];
-        row.keys.push_back(page.const_data_ptr<float>() + layer * page.stride(0));
-        row.values.push_back(row.keys.back() + page.stride(1));
+      kernels::PagedRow row{{}, {}, s->past, s->begin, s->tokens, s->keep};
+      for (const KVCache::Page& page : s->row->pages) {
+        row.keys.push_back(page->mutable_data_ptr<float>() + layer * page->stride(0));
+        row.values.push_back(row.keys.back() + page->stride(1));
       }
       rows.push_back(std::move(row));
     }
@@ -80,6 +80,7 @@ class PagedAttention final : public Attention {
 
   const KVCache& cache_;
   std::vector<Stretch> stretches_;
+  bool kernel_;
   std::vector<const Stretch*> short_;
   std::vector<Run> long_;
 };

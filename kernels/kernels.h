@@ -56,9 +56,10 @@ constexpr int32_t kMaxRedraws = 64;
 
 // The keys and values of one row's past at one layer lie in pages of keys [kv_heads, page_tokens, d] and values alike.
 struct PagedRow {
-  std::vector<const float*> keys, values;  // of each page
-  int64_t past;                            // tokens that the pages hold before the new ones
-  int64_t begin, tokens;                   // the new ones in the packed batch
+  std::vector<float*> keys, values;  // of each page
+  int64_t past;                      // tokens that the pages hold before the new ones
+  int64_t begin, tokens;             // the new ones in the packed batch
+  bool keep;                         // write the new ones into the pages, which have room for them
 };
 // Attends causally: q [T, heads, d], and for each row the keys and values of its past and, behind them, its own among k
 // and v [T, kv_heads, d] → the rows' part of out [T, heads · d]. Made for few new tokens in a row. CPU and float32 only.

@@ -148,7 +148,7 @@ struct Shape {
 // all of the former and, of the latter, those up to themselves.
 class Stretches {
  public:
-  Stretches(const PagedRow& row, const std::vector<const float*>& pages, const at::Tensor& own, int64_t head, const Shape& s) {
+  Stretches(const PagedRow& row, const std::vector<float*>& pages, const at::Tensor& own, int64_t head, const Shape& s) {
     for (int64_t done = 0; done < row.past; done += s.page_tokens) {
       all_.push_back({pages[static_cast<size_t>(done / s.page_tokens)] + head * s.page_tokens * s.d, s.d, std::min(s.page_tokens, row.past - done)});
     }
@@ -169,6 +169,16 @@ class Stretches {
  private:
   std::vector<Stretch> all_;
 };
+
+// Writes one head of a row's own keys or values behind its past.
+void append(const PagedRow& row, const std::vector<float*>& pages, const at::Tensor& own, int64_t head, const Shape& s) {
+  const float* from = own.const_data_ptr<float>() + row.begin * own.stride(0) + head * own.stride(1);
+  for (int64_t t = 0; t < row.tokens; ++t) {
+    const int64_t place = row.past + t;
+    float* to = pages[static_cast<size_t>(place / s.page_tokens)] + (head * s.page_tokens + place % s.page_tokens) * s.d;
+    std::memcpy(to, from + t * own.stride(0), static_cast<size_t>(s.d) * sizeof(float));
+  }
+}
 
 // The queries of `group` heads, from `first` on, that share one key/value head, for all tokens of a row.
 void attend(const PagedRow& row, const at::Tensor& q, const Stretches& keys, const Stretches& values, int64_t first, int64_t group, const Shape& s, float* out, std::vector<float>& scratch) {
@@ -211,6 +221,10 @@ void paged_attention_cpu(const at::Tensor& q, const at::Tensor& k, const at::Ten
     for (int64_t n = begin; n < end; ++n) {
       const PagedRow& row = rows[static_cast<size_t>(n / shape.kv_heads)];
       const int64_t head = n % shape.kv_heads;
+      if (row.keep) {
+        append(row, row.keys, k, head, shape);
+        append(row, row.values, v, head, shape);
+      }
       const Stretches keys(row, row.keys, k, head, shape), values(row, row.values, v, head, shape);
       for (int64_t g = 0; g < group; g += kMaxGroup) {
         attend(row, q, keys, values, head * group + g, std::min(kMaxGroup, group - g), shape, mixed, scratch);

@@ -109,20 +109,21 @@ at::Tensor written_out(const at::Tensor& q, const at::Tensor& keys, const at::Te
 void attention_matches(const AttentionCase& c) {
   const int64_t page = 8;
   int64_t tokens = 0;
-  std::vector<at::Tensor> pages, keys, values;  // [2, kv_heads, page, d] each; the past in one piece
+  std::vector<std::vector<at::Tensor>> pages;  // of each row, [2, kv_heads, page, d]
+  std::vector<at::Tensor> keys, values;        // the past in one piece
   std::vector<kernels::PagedRow> rows;
   for (const auto& [past, length] : c.rows) {
-    kernels::PagedRow row{{}, {}, past, tokens, length};
+    kernels::PagedRow row{{}, {}, past, tokens, length, /*keep=*/length % 2 == 1};
     std::vector<at::Tensor> own;
-    for (int64_t done = 0; done < past; done += page) {
+    for (int64_t done = 0; done < past + length; done += page) {
       own.push_back(at::randn({2, c.kv_heads, page, c.d}));
-      row.keys.push_back(own.back()[0].const_data_ptr<float>());
-      row.values.push_back(own.back()[1].const_data_ptr<float>());
+      row.keys.push_back(own.back()[0].mutable_data_ptr<float>());
+      row.values.push_back(own.back()[1].mutable_data_ptr<float>());
     }
-    const at::Tensor all = past == 0 ? at::empty({2, c.kv_heads, 0, c.d}) : at::cat(own, 2).narrow(2, 0, past);
+    const at::Tensor all = at::cat(own, 2).narrow(2, 0, past);
     keys.push_back(all[0]);
     values.push_back(all[1]);
-    pages.insert(pages.end(), own.begin(), own.end());
+    pages.push_back(own);
     rows.push_back(row);
     tokens += length;
   }
@@ -136,6 +137,8 @@ void attention_matches(const AttentionCase& c) {
     const auto behind = [&](const at::Tensor& before, const at::Tensor& x) { return at::cat({before, of(x).transpose(0, 1)}, 1); };
     const at::Tensor wanted = written_out(of(q), behind(keys[r], k), behind(values[r], v), past);
     EXPECT_NEAR(distance(of(out), wanted), 0, 1e-5);
+    const at::Tensor kept = at::cat(pages[r], 2).narrow(2, past, length), given = at::stack({of(k), of(v)}).transpose(1, 2);
+    EXPECT(rows[r].keep == (distance(kept, given) == 0));
   }
 }
 
