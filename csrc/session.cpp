@@ -1,6 +1,9 @@
 // Rows of key/value caches, and the forward passes that extend them or branch off them.
 #include <algorithm>
 #include <numeric>
+#if defined(__GLIBC__)
+#include <malloc.h>
+#endif
 
 #include "head.h"
 #include "kernels.h"
@@ -252,7 +255,12 @@ int mempo_session_new(mempo_model* model, const uint8_t* valid, int64_t valid_co
   });
 }
 
-void mempo_session_free(mempo_session* session) { delete session; }
+void mempo_session_free(mempo_session* session) {
+  delete session;
+#if defined(__GLIBC__)
+  malloc_trim(0);  // pages are large: what they leave behind would lie beside the update's activations
+#endif
+}
 
 int mempo_session_open(mempo_session* session, int64_t* row, mempo_error* error) {
   return guarded(error, [&] { *row = present(session)->cache.open(); });
