@@ -36,6 +36,17 @@ func (r *runner) longest(m *member) int {
 	return min(most, m.contextLimit)
 }
 
+// largestPage is the most tokens that a page may have for LeastCacheTokens to hold.
+const largestPage = 64
+
+// LeastCacheTokens is a budget (Options.CacheTokens) that holds a prompt of so many tokens and a whole
+// trajectory behind it, in either context and in pages of any size up to 64 tokens. In small pages less
+// may do, see Run.
+func LeastCacheTokens(promptTokens int, limits Limits) int {
+	// The pages that hold n tokens, and one: of the page that prompt and trajectory share in part there are two.
+	return min(promptTokens+limits.MaxResponseTokens+writtenAnew, limits.ContextLength) + largestPage
+}
+
 // checkBudget refuses a budget in which not even one trajectory of each question has room.
 func (r *runner) checkBudget() error {
 	for _, g := range r.groups {
