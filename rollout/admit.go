@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/mempo-train/mempo-train/model"
@@ -35,25 +34,44 @@ func (r *runner) filtered(condition func(*member) bool) iter.Seq[*member] {
 	}
 }
 
-// live yields the members that run in a row of their own.
+// live yields the members that have a row and have not ended: they generate, or wait for their tool or a place.
 func (r *runner) live() iter.Seq[*member] { return r.filtered((*member).live) }
 
 // begun yields the members that have begun and not ended, with a row or put aside.
 func (r *runner) begun() iter.Seq[*member] { return r.filtered((*member).hasBegun) }
 
-// someoneWaits reports whether a member waits for a row.
-func (r *runner) someoneWaits() bool {
-	return slices.ContainsFunc(r.groups, (*groupRun).waits)
+// queue yields the members in the order in which they get rows and places: those that have begun, then those that
+// have not, older ones first.
+func (r *runner) queue() iter.Seq[*member] {
+	return func(yield func(*member) bool) {
+		for _, begun := range []bool{true, false} {
+			for m := range r.all() {
+				if m.begun.IsZero() != begun && !yield(m) {
+					return
+				}
+			}
+		}
+	}
+}
+
+// waitsFirst is the first member of the queue that waits for a row; nil when none does.
+func (r *runner) waitsFirst() *member {
+	for m := range r.queue() {
+		if m.waits() {
+			return m
+		}
+	}
+	return nil
 }
 
 // foremost is the group that goes on in any case: that of the oldest live member or, while none is
-// live, the first one that waits for a row. nil when all wait for tools.
+// live, that of the first one that waits for a row. nil when all wait for tools.
 func (r *runner) foremost() *groupRun {
 	for m := range r.live() {
 		return m.group
 	}
-	if k := slices.IndexFunc(r.groups, (*groupRun).waits); k >= 0 {
-		return r.groups[k]
+	if m := r.waitsFirst(); m != nil {
+		return m.group
 	}
 	return nil
 }
@@ -68,57 +86,63 @@ func (r *runner) anyLive() bool {
 	return false
 }
 
-// admit opens rows for prompts, and for members whose prompt is in the cache, older ones first, as
-// far as places and memory go. Nobody overtakes a member that waits for a row.
+// admit lets members go on, in the order of the queue, as far as places and memory go: those that have a row, and
+// those that wait for one, for which it opens rows. Of the latter nobody overtakes another.
 func (r *runner) admit() error {
-	for _, g := range r.groups {
-		if more, err := r.admitGroup(g); err != nil || !more {
+	more := true
+	for m := range r.queue() {
+		var err error
+		switch {
+		case m.ready() && r.places() > 0:
+			r.place(m)
+		case m.waits() && more:
+			more, err = r.admitMember(m)
+		}
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// admitGroup opens a row for the group's prompt or, when that is in the cache, forks it for each
-// member that waits. It reports whether another group may follow.
-func (r *runner) admitGroup(g *groupRun) (bool, error) {
-	for _, m := range g.members {
-		switch {
-		case !m.waits():
-			continue
-		case !g.open:
-			if r.free() < 1 && !r.mustGoOn(g) || !r.hasRoom(g, r.pages(len(g.prompt))+r.ownPages(m)) {
-				return false, nil
-			}
-			if more, err := r.openPrompt(g); err != nil || !g.open {
-				return more, err
-			}
-		}
-		if len(g.rest) > 0 {
-			return true, nil
-		}
-		if r.maxRows > 0 && r.places() >= r.maxRows || !r.hasRoom(g, r.ownPages(m)) {
+// admitMember opens a row for the prompt of a member that waits or, when that is in the cache, forks it for the
+// member. It reports whether another that waits may follow.
+func (r *runner) admitMember(m *member) (bool, error) {
+	g := m.group
+	if !g.open {
+		if r.free(g) < 1 && !r.mustGoOn(g) || !r.hasRoom(g, r.missingPages(m)) {
 			return false, nil
 		}
-		switch err := r.seat(m); {
-		case errors.Is(err, model.ErrOutOfMemory):
-			return r.withoutRow(g, err)
-		case err != nil:
-			return false, err
+		if more, err := r.openPrompt(m); err != nil || !g.open || !m.waits() {
+			return more, err
 		}
 	}
+	if len(g.rest) > 0 {
+		return true, nil
+	}
+	if min(r.places(), r.seats()) < 1 || !r.hasRoom(g, r.ownPages(m)) {
+		return false, nil
+	}
+	switch err := r.seat(m); {
+	case errors.Is(err, model.ErrOutOfMemory):
+		return r.withoutRow(m, err)
+	case err != nil:
+		return false, err
+	}
+	r.place(m)
 	return true, nil
 }
 
-// openPrompt gives the group's prompt an empty row.
-func (r *runner) openPrompt(g *groupRun) (bool, error) {
+// openPrompt gives the prompt of a member that waits an empty row.
+func (r *runner) openPrompt(m *member) (bool, error) {
+	g := m.group
 	row, err := r.session.Open()
 	if g.opened.IsZero() {
 		g.opened = time.Now()
 	}
 	switch {
 	case errors.Is(err, model.ErrOutOfMemory):
-		return r.withoutRow(g, err)
+		return r.withoutRow(m, err)
 	case err != nil:
 		return false, fmt.Errorf("no row for question %q: %w", g.Question.ID, err)
 	}
@@ -141,15 +165,42 @@ func (r *runner) seat(m *member) error {
 	if m.begun.IsZero() {
 		m.begun = time.Now()
 	}
+	return nil
+}
+
+// place lets a member that has a row generate.
+func (r *runner) place(m *member) {
+	m.placed = true
 	if !m.idle.IsZero() {
 		m.excused += time.Since(m.idle)
 		m.idle = time.Time{}
 	}
-	return nil
 }
 
-// places is the number of rows that count towards MaxRows.
+// places is the number of further members that may generate.
 func (r *runner) places() int {
+	if r.MaxRows == 0 {
+		return math.MaxInt
+	}
+	places := r.MaxRows
+	for m := range r.live() {
+		if m.placed {
+			places--
+		}
+	}
+	return places
+}
+
+// seats is the number of further members that may have a row.
+func (r *runner) seats() int {
+	if r.maxSeated == 0 {
+		return math.MaxInt
+	}
+	return r.maxSeated - r.seated()
+}
+
+// seated is the number of members that have a row.
+func (r *runner) seated() int {
 	n := len(r.held)
 	for range r.live() {
 		n++
@@ -157,36 +208,36 @@ func (r *runner) places() int {
 	return n
 }
 
-// free is the number of places for members of further groups. A group whose prompt has a row is
-// promised one for each of its members, so that no prompt is encoded long before it is of use.
-func (r *runner) free() int {
-	if r.maxRows == 0 {
-		return math.MaxInt
-	}
-	free := r.maxRows - r.places()
-	for m := range r.filtered((*member).waits) {
-		if m.group.open {
+// free is the number of places for the members of a group whose prompt has no row. Members before them in the queue
+// whose prompt has one are promised theirs, so that no prompt is encoded long before it is of use.
+func (r *runner) free(g *groupRun) int {
+	free := min(r.places(), r.seats())
+	for m := range r.queue() {
+		if m.waits() && m.group == g {
+			break
+		}
+		if m.waits() && m.group.open {
 			free--
 		}
 	}
 	return free
 }
 
-// withoutRow handles the shortage of memory in opening a row for a group. The run goes on with the
-// rows it has; when there are none, other prompts give way, and at last the group's members that
-// wait for a row fail. It reports whether another group may follow.
-func (r *runner) withoutRow(g *groupRun, err error) (bool, error) {
+// withoutRow handles the shortage of memory in opening a row for a member or its prompt. The run goes on with the
+// rows it has; when there are none, other prompts give way, and at last the members of its group that
+// wait for a row fail. It reports whether another may follow.
+func (r *runner) withoutRow(m *member, err error) (bool, error) {
 	if r.anyLive() {
-		r.maxRows = max(1, r.places())
+		r.maxSeated = max(1, r.seated())
 		return false, nil
 	}
 	switch given, failed := r.giveUp(); {
 	case failed != nil:
 		return false, failed
 	case given:
-		return r.admitGroup(g)
-	case r.foremost() != g:
+		return r.admitMember(m)
+	case r.foremost() != m.group:
 		return false, nil
 	}
-	return true, r.failWaiting(g, FailedEngine, err.Error())
+	return true, r.failWaiting(m.group, FailedEngine, err.Error())
 }

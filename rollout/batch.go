@@ -23,7 +23,7 @@ func (r *runner) assemble() []share {
 	var shares []share
 	left := r.BatchTokens
 	for m := range r.live() {
-		if len(m.feed) == 1 {
+		if m.placed && len(m.feed) == 1 {
 			shares = append(shares, share{member: m, ids: m.feed, sample: true})
 			left--
 		}
@@ -35,7 +35,7 @@ func (r *runner) assemble() []share {
 			left -= len(ids)
 		}
 		for _, m := range g.members {
-			if m.live() && len(m.feed) > 1 && left > 0 {
+			if m.placed && len(m.feed) > 1 && left > 0 {
 				ids := m.feed[:min(left, len(m.feed))]
 				shares = append(shares, share{member: m, ids: ids, sample: len(ids) == len(m.feed)})
 				left -= len(ids)

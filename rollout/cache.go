@@ -23,6 +23,15 @@ func (r *runner) ownPages(m *member) int {
 	return r.pages(m.length()) - len(m.group.prompt)/r.pageTokens
 }
 
+// missingPages is the number of pages that a member without a row takes, with the prompt if that has none either.
+func (r *runner) missingPages(m *member) int {
+	pages := r.ownPages(m)
+	if !m.group.open {
+		pages += r.pages(len(m.group.prompt))
+	}
+	return pages
+}
+
 // writtenAnew bounds the tokens of a limited context that are neither in the prompt nor in the
 // response: the tags of an empty memory, the edges of memory and action, the end of their turn.
 const writtenAnew = 16
@@ -62,12 +71,14 @@ func (r *runner) checkBudget() error {
 	return nil
 }
 
-// hasRoom reports whether a group may take so many more pages: room is kept for what is to be
-// forwarded already, and for a page more for each that runs.
+// hasRoom reports whether a group may take so many more pages.
 func (r *runner) hasRoom(g *groupRun, pages int) bool {
-	if r.pageLimit == 0 || r.mustGoOn(g) {
-		return true
-	}
+	return r.pageLimit == 0 || r.shortage(pages) <= 0 || r.mustGoOn(g)
+}
+
+// shortage is the number of pages that are not there for somebody new who takes so many: room is kept for what is
+// to be forwarded already, and for a page more for each that has a row.
+func (r *runner) shortage(pages int) int {
 	taken := r.session.Usage().Pages + pages + 1
 	for m := range r.live() {
 		taken += r.growth(m.cached, len(m.feed)) + 1
@@ -77,7 +88,32 @@ func (r *runner) hasRoom(g *groupRun, pages int) bool {
 			taken += r.growth(len(other.prompt)-len(other.rest), len(other.rest))
 		}
 	}
-	return taken <= r.pageLimit
+	return taken - r.pageLimit
+}
+
+// makeWay puts the newest trajectories aside when all that have a row wait for their tools, so that another can go on
+// meanwhile, and reports whether it did. The oldest stays, and nobody gives way when that does not make room.
+func (r *runner) makeWay() (bool, error) {
+	first := r.waitsFirst()
+	if r.pageLimit == 0 || first == nil {
+		return false, nil
+	}
+	pages, live := r.missingPages(first), slices.Collect(r.live())
+	lacking, newest := r.shortage(pages), len(live)
+	for lacking > 0 && newest > 1 {
+		newest--
+		m := live[newest]
+		lacking -= r.pages(m.cached) - len(m.group.prompt)/r.pageTokens + 1
+	}
+	if lacking > 0 {
+		return false, nil
+	}
+	for _, m := range live[newest:] {
+		if err := r.putAside(m); err != nil {
+			return false, err
+		}
+	}
+	return newest < len(live), nil
 }
 
 // compose fills a forward pass for which there is room in the cache.
@@ -109,7 +145,7 @@ func (r *runner) fits(shares []share) bool {
 }
 
 // giveUp makes room in the cache and reports whether it could. Trajectories that have ended go
-// first, once they are measured, then prompts that nobody runs behind, then the newest live
+// first, once they are measured, then prompts that nobody has a row behind, then the newest live
 // trajectory. What is foremost stays, so that it always goes on.
 func (r *runner) giveUp() (bool, error) {
 	if len(r.held) > 0 {
@@ -122,11 +158,29 @@ func (r *runner) giveUp() (bool, error) {
 			return true, r.closePrompt(g)
 		}
 	}
+	if m := r.newest(); m != nil {
+		return true, r.putAside(m)
+	}
+	return false, nil
+}
+
+// newest is the live trajectory that gives way first. It is not the only one that generates as long as another can
+// give way; it is never the oldest.
+func (r *runner) newest() *member {
 	live := slices.Collect(r.live())
 	if len(live) < 2 {
-		return false, nil
+		return nil
 	}
-	return true, r.putAside(live[len(live)-1])
+	last := live[len(live)-1]
+	if slices.ContainsFunc(live[:len(live)-1], func(m *member) bool { return m.placed }) {
+		return last
+	}
+	for _, m := range slices.Backward(live[1:]) {
+		if !m.placed {
+			return m
+		}
+	}
+	return last
 }
 
 // putAside takes a member's row. The member keeps all it has, and waits for another row.
@@ -142,7 +196,7 @@ func (r *runner) putAside(m *member) error {
 // setAside makes a member without a row wait for one.
 func (r *runner) setAside(m *member) {
 	r.stats.PutAside++
-	m.feed = nil
+	m.feed, m.placed = nil, false
 	if m.state == generating {
 		m.idle = time.Now()
 	}

@@ -62,16 +62,23 @@ func TestNoBudgetChangesWhatIsSampled(t *testing.T) {
 			t.Errorf("without a budget %d are put aside, %d tokens encoded again", stats.PutAside, stats.ReencodedTokens)
 		}
 		least := leastBudget(t, o, drawn, pageTokens)
-		for _, tokens := range []int{least, least + pageTokens, least + least/4, 2 * least, 4 * least} {
+		told := LeastCacheTokens(len(groups[0].Trajectories[0].PromptIDs), o.Limits)
+		if told < least || told > least+100 {
+			t.Errorf("the least budget is %d, told is %d", least, told)
+		}
+		for _, tokens := range []int{least, least + pageTokens, told, 2 * least, 4 * least} {
 			o.CacheTokens, o.BatchTokens, o.MaxRows = tokens, 1+rng.IntN(60), []int{0, 1, 4}[rng.IntN(3)]
 			o.Schedule = []Schedule{Fixed, Eager}[rng.IntN(2)]
 			name := fmt.Sprintf("round %d, %s, %s, %d tokens of at least %d in pages of %d", round, o.Context, o.Schedule, tokens, least, pageTokens)
 			w := watch(t, &o)
 			p := newFakePolicy(t, o, drawn, someTurns)
 			p.pageTokens = pageTokens
-			groups, stats := run(t, p, o, drawn, searchTools(echo))
+			groups, stats := run(t, p, o, drawn, searchTools(leisurely))
 			if !slices.Equal(texts(groups), want) || !maps.Equal(p.contexts, free.contexts) {
 				t.Errorf("%s: other trajectories", name)
+			}
+			if o.MaxRows > 0 && p.busiest > o.MaxRows {
+				t.Errorf("%s: %d members in a pass, at most %d are allowed", name, p.busiest, o.MaxRows)
 			}
 			if p.refused > 0 || p.peakUse > p.limit || p.pages != 0 {
 				t.Errorf("%s: %d steps found the cache full, %d pages at most, %d at the end", name, p.refused, p.peakUse, p.pages)
@@ -94,24 +101,30 @@ func TestNoBudgetChangesWhatIsSampled(t *testing.T) {
 // The whole order of things is a function of seeds and token counts under Fixed.
 func TestTheFixedScheduleRepeatsWithinABudget(t *testing.T) {
 	for _, context := range []Context{Full, Limited} {
-		drawn := questions(3)
-		var first string
-		for round := range 4 {
-			o := toyOptions(4)
-			o.Context, o.BatchTokens, o.MaxResponseTokens = context, 20, 200
-			o.CacheTokens = leastBudget(t, o, drawn, 4) + 120
-			watch(t, &o)
-			tools := searchTools(echo)
-			tools.Concurrency = 1 + round
-			p := newFakePolicy(t, o, drawn, someTurns)
-			groups, stats := run(t, p, o, drawn, tools)
-			text := fmt.Sprint(texts(groups), p.batchText(), p.scored, stats.PutAside, stats.ReencodedTokens)
-			if round == 0 {
-				first = text
-			}
-			if text != first || stats.PutAside == 0 {
-				t.Errorf("%s: the run does not repeat, or puts nothing aside (%d)", context, stats.PutAside)
-			}
+		fixedBudgetsRepeat(t, context, 0)
+		fixedBudgetsRepeat(t, context, 3)
+	}
+}
+
+func fixedBudgetsRepeat(t *testing.T, context Context, maxRows int) {
+	t.Helper()
+	drawn := questions(3)
+	var first string
+	for round := range 4 {
+		o := toyOptions(4)
+		o.Context, o.MaxRows, o.BatchTokens, o.MaxResponseTokens = context, maxRows, 20, 200
+		o.CacheTokens = leastBudget(t, o, drawn, 4) + 120
+		watch(t, &o)
+		tools := searchTools(leisurely)
+		tools.Concurrency = 1 + round
+		p := newFakePolicy(t, o, drawn, someTurns)
+		groups, stats := run(t, p, o, drawn, tools)
+		text := fmt.Sprint(texts(groups), p.batchText(), p.scored, stats.PutAside, stats.ReencodedTokens)
+		if round == 0 {
+			first = text
+		}
+		if text != first || stats.PutAside == 0 {
+			t.Errorf("%s: the run does not repeat, or puts nothing aside (%d)", context, stats.PutAside)
 		}
 	}
 }

@@ -6,12 +6,12 @@ import (
 )
 
 // collect hands tool outcomes to their members. It waits for outcomes that the schedule wants in
-// the next forward pass, and when there is nothing to forward; but not beyond a deadline or ctx,
-// which are the caller's to handle.
-func (r *runner) collect(ctx context.Context) error {
+// the next forward pass, and for one in any case when there is nothing to forward (idle); but not
+// beyond a deadline or ctx, which are the caller's to handle.
+func (r *runner) collect(ctx context.Context, idle bool) error {
 	for {
 		r.receive()
-		joining, missing := r.joining()
+		joining, missing := r.joining(idle)
 		if !missing {
 			return r.join(ctx, joining)
 		}
@@ -40,12 +40,12 @@ func (r *runner) wait(ctx context.Context) bool {
 	return false
 }
 
-// standingStill lists the members that wait for nothing of their own. Those that wait for a row have
-// their own reckoning, see member.idle.
+// standingStill lists the members that wait for nothing of their own. Those that wait for a row or a place
+// have their own reckoning, see member.idle.
 func (r *runner) standingStill() []*member {
 	var still []*member
 	for m := range r.begun() {
-		if m.state == generating && m.seated || m.outcome != nil {
+		if m.placed || m.outcome != nil {
 			still = append(still, m)
 		}
 	}
@@ -97,8 +97,8 @@ func (r *runner) busy() bool {
 }
 
 // joining lists the members whose outcome joins now, and reports whether one has to be waited for.
-func (r *runner) joining() (members []*member, missing bool) {
-	busy, first := r.busy(), -1
+func (r *runner) joining(idle bool) (members []*member, missing bool) {
+	first := -1
 	var waiting []*member
 	for m := range r.begun() {
 		if m.state != processing {
@@ -109,7 +109,7 @@ func (r *runner) joining() (members []*member, missing bool) {
 			first = m.due
 		}
 	}
-	if r.Schedule == Fixed && !busy {
+	if r.Schedule == Fixed && idle {
 		r.pass = max(r.pass, first) // nothing to forward until then
 	}
 	for _, m := range waiting {
@@ -121,7 +121,7 @@ func (r *runner) joining() (members []*member, missing bool) {
 			missing = missing || r.Schedule == Fixed
 		}
 	}
-	missing = missing || len(waiting) > 0 && !busy && len(members) == 0
+	missing = missing || len(waiting) > 0 && idle && len(members) == 0
 	return members, missing
 }
 

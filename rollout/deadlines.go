@@ -57,8 +57,8 @@ func (r *runner) expireMember(m *member, detail string) error {
 	return r.failMember(m, FailedDeadline, detail)
 }
 
-// timed reports whether a member's own deadline runs. One that waits for a row after it was put
-// aside stands still through no doing of its own.
+// timed reports whether a member's own deadline runs. One that waits for another row or a place stands still
+// through no doing of its own.
 func (r *runner) timed(m *member) bool {
 	return r.TrajectoryDeadline > 0 && m.hasBegun() && m.idle.IsZero()
 }

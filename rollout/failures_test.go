@@ -58,7 +58,7 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
-// Time that a trajectory waits for a row, put aside, is not its own.
+// Time that a trajectory waits for a row, put aside, and for a place is not its own.
 func TestDeadlinesOfTrajectoriesPutAside(t *testing.T) {
 	o := toyOptions(1)
 	o.TrajectoryDeadline = time.Minute
@@ -70,7 +70,7 @@ func TestDeadlinesOfTrajectoriesPutAside(t *testing.T) {
 	}
 	g := r.groups[0]
 	m := g.members[0]
-	if _, err := r.openPrompt(g); err != nil {
+	if _, err := r.openPrompt(m); err != nil {
 		t.Fatal(err)
 	}
 	p.extend(p.rows[g.row], g.prompt)
@@ -89,6 +89,10 @@ func TestDeadlinesOfTrajectoriesPutAside(t *testing.T) {
 	if err := r.seat(m); err != nil {
 		t.Fatal(err)
 	}
+	if next := r.nextDeadline(); !next.IsZero() {
+		t.Errorf("without a place it ends at %v", next)
+	}
+	r.place(m)
 	if left := r.nextDeadline().Sub(now); left < 30*time.Second || left > time.Minute {
 		t.Errorf("%v are left of 30 s", left)
 	}
@@ -100,10 +104,12 @@ func TestDeadlinesOfTrajectoriesPutAside(t *testing.T) {
 // one's row is free, waits for that.
 func TestToolsOfLateMembersAreStopped(t *testing.T) {
 	o := toyOptions(3)
-	o.MaxRows, o.Schedule, o.TrajectoryDeadline = 1, Eager, time.Second
+	o.Schedule, o.TrajectoryDeadline = Eager, time.Second
 	drawn := questions(1)
 	stopped := make(chan struct{})
-	groups, _ := run(t, newFakePolicy(t, o, drawn, twoTurns), o, drawn, searchTools(func(ctx context.Context, query string) ([]retrieval.Passage, error) {
+	p := newFakePolicy(t, o, drawn, twoTurns)
+	p.onFork = oneMember
+	groups, _ := run(t, p, o, drawn, searchTools(func(ctx context.Context, query string) ([]retrieval.Passage, error) {
 		wait := stopped
 		switch query {
 		case "q0 0":
@@ -125,11 +131,15 @@ func TestToolsOfLateMembersAreStopped(t *testing.T) {
 	}
 }
 
+// oneMember is a device with memory for a prompt and one member.
+func oneMember(rows int) error { return outOfMemoryIf(rows >= 2) }
+
 func TestMembersThatNeverBeganFailWithTheStep(t *testing.T) {
 	o := toyOptions(4)
-	o.MaxRows, o.StepDeadline = 1, 50*time.Millisecond
+	o.StepDeadline = 50 * time.Millisecond
 	drawn := questions(2)
 	p := newFakePolicy(t, o, drawn, twoTurns)
+	p.onFork = oneMember
 	groups, stats := run(t, p, o, drawn, searchTools(func(ctx context.Context, _ string) ([]retrieval.Passage, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()

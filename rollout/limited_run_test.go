@@ -153,8 +153,8 @@ func TestTheFixedScheduleRepeatsInALimitedContext(t *testing.T) {
 		} else if text != first {
 			t.Error("the run does not repeat")
 		}
-		if p.peak > 7 {
-			t.Errorf("%d rows at a time", p.peak)
+		if p.busiest > 7 {
+			t.Errorf("%d rows in a pass", p.busiest)
 		}
 	}
 }

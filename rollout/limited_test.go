@@ -30,7 +30,7 @@ func (g *rig) sees() string {
 
 func TestTheLimitedContextHoldsTheLatestMemoryActionAndResult(t *testing.T) {
 	g := newRigIn(t, Limited, nil)
-	if g.sees() != "" || g.last.fresh {
+	if g.sees() != "" || !g.last.fresh {
 		t.Errorf("the first turn sees %q behind the prompt, fresh %v", g.sees(), g.last.fresh)
 	}
 	g.say("<mem>m1</mem><think>t1</think><search>s1</search>")

@@ -35,10 +35,10 @@ type outcome struct {
 	elapsed time.Duration
 }
 
-// effect is what a machine wants done next. With neither feed nor call the trajectory has ended.
+// effect is what a machine wants done next. With none of these the trajectory has ended.
 type effect struct {
 	feed  []int32 // to be appended to the row's cache; then one token is to be sampled
-	fresh bool    // the feed is a whole context: it takes the place of all that is in the row
+	fresh bool    // the same, but sequence takes the place of all that is in the row
 	call  *call   // to be run; its outcome goes to observe
 }
 
@@ -73,7 +73,7 @@ func newMachine(rules *rules, prompt []int32, contextLimit, member int) *machine
 	}
 }
 
-// begin opens the first turn; the feed starts with the whole prompt.
+// begin opens the first turn.
 func (m *machine) begin() effect { return m.nextTurn(nil) }
 
 // sampled takes the token that followed what was fed.
@@ -227,21 +227,18 @@ func (m *machine) nextTurn(message []tokenizer.Segment) effect {
 		return m.end(full)
 	}
 	m.append(observation, false, 0)
-	if limited {
-		m.fed = len(m.t.ResponseIDs) // the context has the observation
-	}
 	m.open()
-	feed := m.unfed()
-	if limited || first {
-		feed = slices.Concat(context, feed)
-	}
 	if limited {
 		m.writing.context = context
 	}
 	if limited && !first {
 		m.lastTurn().MemoryCut = m.carried.cut
 	}
-	return effect{feed: feed, fresh: limited && !first}
+	feed := m.unfed()
+	if limited || first { // sequence has the feed
+		return effect{fresh: true}
+	}
+	return effect{feed: feed}
 }
 
 // open begins a turn with the prefill.

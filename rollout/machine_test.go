@@ -47,7 +47,7 @@ func newRigIn(t *testing.T, context Context, change func(*Rules)) *rig {
 func (g *rig) note(next effect) {
 	g.last = next
 	if next.fresh {
-		g.fedTokens = nil
+		g.fedTokens = slices.Clone(g.sequence())
 	}
 	g.fedTokens = append(g.fedTokens, next.feed...)
 }
@@ -86,10 +86,7 @@ func (g *rig) trajectory() *Trajectory {
 	if err := g.machine.t.Validate(); err != nil {
 		g.t.Fatal(err)
 	}
-	full := g.machine.t.FullIDs()
-	if g.rules.limited {
-		full = slices.Concat(g.writing.context, g.machine.t.ResponseIDs[g.writing.start:])
-	}
+	full := g.sequence()
 	if len(g.fedTokens) == 0 && g.state == terminated {
 		return g.machine.t // it never came to a forward pass
 	}

@@ -3,6 +3,7 @@ package rollout
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/mempo-train/mempo-train/model"
@@ -28,6 +29,17 @@ type held struct {
 	branches []Branch
 	scores   []model.RowScores // aligned with branches
 	lost     bool              // there was no memory to score one of them
+}
+
+// inOrder lists the branches by the beginnings they stand behind: pieces of a call that follow each other behind the
+// same beginning look at it together.
+func (h *held) inOrder() []int {
+	order := make([]int, len(h.branches))
+	for k := range order {
+		order[k] = k
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return h.branches[a].Length - h.branches[b].Length })
+	return order
 }
 
 // piece is one branch of a forward pass.
@@ -59,9 +71,10 @@ func (r *runner) hold(m *member) bool {
 }
 
 // measureDue scores what is held when that is worth a forward pass, when there is nothing else to
-// forward, or when somebody waits for a row.
+// forward, or when somebody waits for a row that memory may be short of.
 func (r *runner) measureDue() error {
-	if r.heldTokens >= min(measuredTogether, r.BatchTokens) || !r.busy() || r.someoneWaits() {
+	short := r.pageLimit > 0 || r.maxSeated > 0
+	if r.heldTokens >= min(measuredTogether, r.BatchTokens) || !r.busy() || short && r.waitsFirst() != nil {
 		return r.measure()
 	}
 	return nil
@@ -77,7 +90,7 @@ func (r *runner) measure() error {
 	var pieces []piece
 	tokens := 0
 	for _, h := range r.held {
-		for b := range h.branches {
+		for _, b := range h.inOrder() {
 			if length := len(h.branches[b].IDs); len(pieces) > 0 && tokens+length > r.BatchTokens {
 				if err := r.score(pieces); err != nil {
 					return err

@@ -93,8 +93,11 @@ func TestBranchesAreScoredAgainstTheCache(t *testing.T) {
 			tokens := 0
 			for _, pieces := range p.scored {
 				call := 0
-				for _, piece := range pieces {
+				for k, piece := range pieces {
 					call += len(piece.IDs)
+					if k > 0 && pieces[k-1].Row == piece.Row && pieces[k-1].Length > piece.Length {
+						t.Errorf("a piece behind %d tokens comes after one behind %d", piece.Length, pieces[k-1].Length)
+					}
 					if piece.Temperature != 1 {
 						t.Errorf("temperature %v", piece.Temperature)
 					}

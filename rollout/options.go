@@ -106,17 +106,19 @@ type Options struct {
 	// BatchTokens bounds the tokens of one forward pass: rows that go on by one token are always
 	// in, longer pieces share what is left and are cut into chunks.
 	BatchTokens int
-	// MaxRows bounds the trajectories that have a row: those that run, also while their tool works, and
-	// those that ended and are to be measured; further ones wait. Prompts do not count. 0 is no bound.
+	// MaxRows bounds the trajectories that generate; further ones wait. One that waits for its tool, or has ended
+	// and is to be measured, does not count, and keeps its row. When the tool has answered it waits for a
+	// place, before those that have not begun, in the order of questions and members. 0 is no bound.
 	MaxRows int
 	// CacheTokens bounds the keys and values that are held, those that rows share counted once. When
 	// they are short, no further trajectory begins; then the newest is put aside, keeps all it has
-	// sampled, and is encoded again when there is room, older ones first. There must be room for the
-	// prompt and one whole trajectory of each question. 0 is no bound.
+	// sampled, and is encoded again when there is room, older ones first. The newest give way too when all
+	// that have a row wait for tools and another could go on in their room. There must be room for the
+	// prompt and one whole trajectory of each question, see LeastCacheTokens. 0 is no bound.
 	CacheTokens int
 	// TrajectoryDeadline runs from a trajectory's first forward pass, and stands still while the
-	// trajectory does because Fixed waits for another's tool or because it is put aside. StepDeadline runs from the start of
-	// Run. 0 is none.
+	// trajectory does because Fixed waits for another's tool or because it waits for another row or a place.
+	// StepDeadline runs from the start of Run. 0 is none.
 	TrajectoryDeadline, StepDeadline time.Duration
 	// OnEnd sees each trajectory as soon as it ends. It runs between two forward passes and must be quick.
 	OnEnd func(*Group, *Trajectory)

@@ -38,7 +38,9 @@ type fakePolicy struct {
 	refused  int                // steps that found too few of them
 	forked   int                // open rows that were forked: those of members
 	peak     int                // most of these at a time
-	peakAll  int                // most rows at a time
+	busiest  int                // most rows of members in a step
+	unused   int                // open rows that were neither forked nor forked from: those of prompts nobody runs behind yet
+	idlest   int                // most of these at a time
 	peakUse  int                // most pages at a time
 	tokens   int                // most tokens in a step
 	seeds    map[uint64]bool    // of all draws
@@ -56,6 +58,7 @@ type fakeRow struct {
 	ids    []int32
 	pages  []*fakePage
 	forked bool
+	used   bool // it was forked from
 }
 
 // fakePage counts the rows that share it.
@@ -144,11 +147,22 @@ func (p *fakePolicy) add(from *fakeRow, length int) (int, error) {
 		p.extend(row, from.ids[:length])
 		p.forked++
 		p.peak = max(p.peak, p.forked)
+		p.use(from)
+	} else {
+		p.unused++
+		p.idlest = max(p.idlest, p.unused)
 	}
 	p.opened++
 	p.rows[p.opened] = row
-	p.peakAll = max(p.peakAll, len(p.rows))
 	return p.opened, nil
+}
+
+// use takes a row out of the unused ones, if it is one.
+func (p *fakePolicy) use(row *fakeRow) {
+	if !row.used && !row.forked {
+		p.unused--
+	}
+	row.used = true
 }
 
 func (p *fakePolicy) Step(inputs []model.RowInput) ([]model.Sampled, error) {
@@ -159,7 +173,7 @@ func (p *fakePolicy) Step(inputs []model.RowInput) ([]model.Sampled, error) {
 			return nil, err
 		}
 	}
-	total, pages := 0, 0
+	total, pages, members := 0, 0, 0
 	seen := map[int]bool{}
 	for _, in := range inputs {
 		row := p.rows[in.Row]
@@ -170,6 +184,9 @@ func (p *fakePolicy) Step(inputs []model.RowInput) ([]model.Sampled, error) {
 		seen[in.Row] = true
 		total += len(in.IDs)
 		pages += p.growth(row, len(in.IDs))
+		if row.forked {
+			members++
+		}
 	}
 	if err := p.take(pages); err != nil {
 		p.refused++
@@ -187,7 +204,7 @@ func (p *fakePolicy) Step(inputs []model.RowInput) ([]model.Sampled, error) {
 		}
 	}
 	p.batches = append(p.batches, copied)
-	p.tokens = max(p.tokens, total)
+	p.tokens, p.busiest = max(p.tokens, total), max(p.busiest, members)
 	return sampled, nil
 }
 
@@ -277,6 +294,7 @@ func (p *fakePolicy) Release(row int) error {
 	if p.rows[row].forked {
 		p.forked--
 	}
+	p.use(p.rows[row])
 	p.past = append(p.past, p.rows[row].ids)
 	delete(p.rows, row)
 	return nil

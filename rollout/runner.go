@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/mempo-train/mempo-train/dataset"
@@ -20,17 +19,19 @@ type Drawn struct {
 	Draw     int // position within the step; a question drawn twice has two
 }
 
-// member is one trajectory of a group while it runs. It waits for a row, then it is live; put aside
-// it waits again.
+// member is one trajectory of a group while it runs. It waits for a row and a place, then it generates.
+// While its tool works another has its place; it keeps the row, and waits for a place again. Put aside it waits
+// for both.
 type member struct {
 	*machine
 	group   *groupRun
 	row     int
 	seated  bool          // it has the row
+	placed  bool          // it generates: it counts towards MaxRows and is in the forward passes
 	cached  int           // tokens in the row
 	lost    int           // tokens behind the prompt that were in the row it had to give up
 	begun   time.Time     // zero until it first has a row
-	idle    time.Time     // since when it has waited for another row; zero otherwise
+	idle    time.Time     // since when it has waited for another row or place; zero otherwise
 	excused time.Duration // of the time since it began, what does not count towards its deadline
 	feed    []int32       // to go into the row before the next token is sampled
 	cancel  context.CancelFunc
@@ -38,11 +39,14 @@ type member struct {
 	outcome *outcome // of the call in progress, once it is there
 }
 
-// live reports whether the member runs in a row.
+// live reports whether the member has a row and has not ended.
 func (m *member) live() bool { return m.seated && m.state != terminated }
 
 // waits reports whether the member needs a row to go on.
 func (m *member) waits() bool { return !m.seated && m.state == generating }
+
+// ready reports whether the member needs but a place to go on.
+func (m *member) ready() bool { return m.live() && m.state == generating && !m.placed }
 
 // hasBegun reports whether the member has had a row and has not ended.
 func (m *member) hasBegun() bool { return !m.begun.IsZero() && m.state != terminated }
@@ -62,9 +66,6 @@ type groupRun struct {
 	running int       // members that have not ended
 }
 
-// waits reports whether one of the group's members needs a row.
-func (g *groupRun) waits() bool { return slices.ContainsFunc(g.members, (*member).waits) }
-
 // runner decodes all trajectories of a Run.
 type runner struct {
 	Options
@@ -72,7 +73,6 @@ type runner struct {
 	session  model.Session
 	groups   []*groupRun
 	rows     int // the session holds
-	maxRows  int // places for members; 0 is no bound
 	ended    int
 	total    int
 	deadline time.Time // of the step; zero is none
@@ -81,6 +81,7 @@ type runner struct {
 	stats    Stats
 
 	pageTokens, pageLimit int // of the cache; no limit is 0
+	maxSeated             int // rows of members, as a shortage of memory has shown; no limit is 0
 
 	held       []*held // that ended and are to be measured, in the order of their ends
 	heldTokens int     // of their branches
@@ -96,7 +97,7 @@ func Run(ctx context.Context, policy model.Policy, questions []Drawn, options Op
 	if err := options.validate(tools); err != nil {
 		return nil, Stats{}, err
 	}
-	r := &runner{Options: options, rules: newRules(options.Rules, options.Context, tools), maxRows: options.MaxRows}
+	r := &runner{Options: options, rules: newRules(options.Rules, options.Context, tools)}
 	if err := r.prepare(questions); err != nil {
 		return nil, Stats{}, err
 	}
@@ -156,16 +157,7 @@ func (r *runner) loop(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return fmt.Errorf("rollouts were given up: %w", err)
 		}
-		if err := r.expire(time.Now()); err != nil {
-			return err
-		}
-		if err := r.measureDue(); err != nil {
-			return err
-		}
-		if err := r.admit(); err != nil {
-			return err
-		}
-		if err := r.collect(ctx); err != nil {
+		if err := r.gather(ctx); err != nil {
 			return err
 		}
 		shares, err := r.compose()
@@ -188,14 +180,38 @@ func (r *runner) loop(ctx context.Context) error {
 	return nil
 }
 
-// follow does what a member's machine wants done next. One that was put aside while its tool worked
-// now waits for a row.
+// gather brings together what can be forwarded. Those whose tool has answered come before those that begin.
+func (r *runner) gather(ctx context.Context) error {
+	if err := r.expire(time.Now()); err != nil {
+		return err
+	}
+	if err := r.collect(ctx, false); err != nil {
+		return err
+	}
+	if err := r.measureDue(); err != nil {
+		return err
+	}
+	if err := r.admit(); err != nil || r.busy() {
+		return err
+	}
+	if given, err := r.makeWay(); err != nil {
+		return err
+	} else if given {
+		return r.admit()
+	}
+	return r.collect(ctx, true)
+}
+
+// follow does what a member's machine wants done next. One whose tool has answered now waits for a
+// place, and for a row when it was put aside meanwhile.
 func (r *runner) follow(ctx context.Context, m *member, next effect) error {
+	if m.state == generating && !m.placed {
+		m.idle = time.Now()
+	}
 	switch {
 	case m.state == terminated:
 		return r.end(m)
 	case !m.seated:
-		m.idle = time.Now()
 		if next.fresh {
 			m.lost = 0
 		}
@@ -205,6 +221,7 @@ func (r *runner) follow(ctx context.Context, m *member, next effect) error {
 	}
 	m.feed = next.feed
 	if next.call != nil {
+		m.placed = false
 		ctx, m.cancel = context.WithCancel(ctx)
 		m.due = r.pass + fixedToolLag
 		r.stats.ToolCalls++
@@ -235,7 +252,7 @@ func (r *runner) end(m *member) error {
 	case !m.group.opened.IsZero():
 		m.t.Elapsed = time.Since(m.group.opened)
 	}
-	m.feed = nil
+	m.feed, m.placed = nil, false
 	if err := r.file(m); err != nil || !m.seated || r.hold(m) {
 		return err
 	}

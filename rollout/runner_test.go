@@ -110,12 +110,19 @@ func TestEveryMemberAnswersItsOwnQuestion(t *testing.T) {
 }
 
 func TestFixedScheduleDoesNotDependOnTools(t *testing.T) {
+	for _, maxRows := range []int{0, 2, 7} {
+		fixedRunsRepeat(t, maxRows)
+	}
+}
+
+func fixedRunsRepeat(t *testing.T, maxRows int) {
+	t.Helper()
 	drawn := questions(3)
 	var first []string
 	var batches string
 	for round := range 6 {
 		o := toyOptions(4)
-		o.MaxRows = 7
+		o.MaxRows = maxRows
 		rng := rand.New(rand.NewPCG(uint64(round), 4))
 		var mu sync.Mutex
 		tools := searchTools(func(ctx context.Context, query string) ([]retrieval.Passage, error) {

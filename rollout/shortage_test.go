@@ -84,7 +84,7 @@ func TestMemoryShortageBetweenQuestions(t *testing.T) {
 	o := toyOptions(2)
 	o.MaxRows = 2
 	drawn := questions(2)
-	p := newFakePolicy(t, o, drawn, func(k SeedKey) string { return strings.Repeat("x", 20*k.Member) + twoTurns(k) })
+	p := newFakePolicy(t, o, drawn, func(k SeedKey) string { return strings.Repeat("x", 20*k.Member) + answerTurn })
 	refused := 0
 	p.onFork = func(rows int) error {
 		short := p.opened == 3 && rows == 2

@@ -16,7 +16,7 @@ type Stats struct {
 	ForwardPasses   int
 	Redraws         int // sampled ids without a token, redrawn
 
-	PutAside        int // times that a trajectory gave up its row for want of memory
+	PutAside        int // times that a trajectory gave up its row for want of memory or to let another go on
 	ReencodedTokens int // of ForwardTokens, those that had been in a row that was given up
 
 	ScoredTokens int           // of branches that were measured; not among ForwardTokens

@@ -89,8 +89,8 @@ func TestTrajectoriesOfRandomPolicies(t *testing.T) {
 				checkTrajectory(t, o, g, trajectory)
 			}
 		}
-		if o.MaxRows > 0 && (p.peak > o.MaxRows || p.peakAll > 2*o.MaxRows) {
-			t.Errorf("%d rows of members, at most %d are allowed; %d rows", p.peak, o.MaxRows, p.peakAll)
+		if o.MaxRows > 0 && (p.busiest > o.MaxRows || p.idlest > o.MaxRows) {
+			t.Errorf("%d members in a pass, at most %d are allowed; %d prompts that nobody runs behind", p.busiest, o.MaxRows, p.idlest)
 		}
 		if most := max(o.BatchTokens, o.GroupSize*len(drawn)); p.tokens > most {
 			t.Errorf("%d tokens in a pass, at most %d are allowed", p.tokens, most)
