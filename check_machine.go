@@ -77,9 +77,6 @@ func (p *plan) load(device string) load {
 	if computeDType(c.Model, device) == "bfloat16" {
 		l.elementBytes = 2
 	}
-	if c.Rollout.MaxRows > 0 {
-		l.rows = min(l.rows, c.Rollout.MaxRows)
-	}
 	if p.texts != nil {
 		l.trajectoryTokens = min(p.longestPrompt+p.longestResponse(), p.texts.rules.ContextLength)
 	}
