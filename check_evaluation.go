@@ -39,8 +39,9 @@ func checkEvaluation(ctx context.Context, path string, sets []string, out io.Wri
 // showAsked shows what the evaluation asks.
 func (p *plan) showAsked() {
 	p.heading("data")
-	data, err := loadQuestions(p.config, p.config.Data.Eval, p.texts)
-	p.problem(err)
+	e := &evaluator{config: p.config, texts: p.texts}
+	p.problem(e.load())
+	data := e.data
 	if data == nil {
 		return
 	}
@@ -48,7 +49,6 @@ func (p *plan) showAsked() {
 	if len(data.kept) == 0 {
 		return
 	}
-	e := &evaluator{config: p.config, data: data}
 	p.line("%s", e.describe())
 	p.showPrompt(data.kept[0])
 }

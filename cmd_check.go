@@ -169,18 +169,32 @@ func (p *plan) showData() {
 		p.data = data
 		p.showQuestions("training", data)
 	}
-	if len(p.config.Data.Eval) > 0 {
-		eval, err := loadQuestions(p.config, p.config.Data.Eval, p.texts)
-		p.problem(err)
-		if eval != nil {
-			p.showQuestions("evaluation", eval)
-		}
-	}
+	p.showEvaluated()
 	if data == nil || len(data.kept) == 0 {
 		return
 	}
 	p.problem(p.measurePrompts(data.kept))
+	p.problem(checkCache(p.config, p.texts, data.kept))
 	p.showPrompt(data.kept[0])
+}
+
+// showEvaluated shows the questions of the run's evaluations, or of those that it could have.
+func (p *plan) showEvaluated() {
+	if len(p.config.Data.Eval) == 0 {
+		return
+	}
+	e, err := newEvaluator(p.config, p.texts)
+	switch {
+	case err != nil:
+	case p.config.Eval.Every > 0:
+		err = e.load()
+	default: // nobody asks them: that the cache be large enough for them is not needed
+		e.data, err = loadQuestions(e.config, e.config.Data.Eval, e.texts)
+	}
+	p.problem(err)
+	if e.data != nil {
+		p.showQuestions("evaluation", e.data)
+	}
 }
 
 // showPrompt shows what the model sees of the first question.
@@ -214,13 +228,11 @@ func goldenAnswers(question dataset.Question) string {
 }
 
 func (p *plan) measurePrompts(kept []dataset.Question) error {
-	for _, question := range kept {
-		prompt, err := p.texts.rules.Format.Prompt(question.Text)
-		if err != nil {
-			return fault.Usage(err)
-		}
-		p.longestPrompt = max(p.longestPrompt, len(prompt))
+	_, longest, err := p.texts.longestPrompt(kept)
+	if err != nil {
+		return err
 	}
+	p.longestPrompt = longest
 	p.line("longest prompt: %d tokens; the context has %d", p.longestPrompt, p.texts.rules.ContextLength)
 	draws := p.config.Run.Steps * p.config.Rollout.QuestionsPerStep
 	p.line("%d steps draw %d questions: %.1f passes", p.config.Run.Steps, draws, float64(draws)/float64(len(kept)))

@@ -135,7 +135,7 @@ func (e *evaluation) read(earlier string) (err error) {
 	if e.texts, err = loadTexts(e.config); err != nil {
 		return err
 	}
-	if e.data, err = loadQuestions(e.config, e.config.Data.Eval, e.texts); err != nil {
+	if err = e.load(); err != nil {
 		return err
 	}
 	if earlier == "" {

@@ -40,6 +40,9 @@ func runTrain(ctx context.Context, path string, sets []string, stop <-chan struc
 	if err != nil {
 		return err
 	}
+	if err := checkCache(c, t, data.kept); err != nil {
+		return err
+	}
 	folder, err := rundir.Open(c.Run.Dir)
 	if err != nil {
 		return err

@@ -38,6 +38,24 @@ func forEvaluation(c *config.Config) *config.Config {
 	return &copied
 }
 
+// newEvaluator is that of a run, without tools yet. Its texts are the run's where [eval.tools] does not
+// differ.
+func newEvaluator(c *config.Config, t *texts) (e *evaluator, err error) {
+	e = &evaluator{config: forEvaluation(c), texts: t}
+	if !reflect.DeepEqual(e.config.Tools, c.Tools) {
+		e.texts, err = loadTexts(e.config)
+	}
+	return e, err
+}
+
+// load reads the questions, and checks that those that are asked fit into the cache.
+func (e *evaluator) load() (err error) {
+	if e.data, err = loadQuestions(e.config, e.config.Data.Eval, e.texts); err != nil {
+		return err
+	}
+	return checkCache(e.config, e.texts, e.asked())
+}
+
 // asked are the questions of every evaluation.
 func (e *evaluator) asked() []dataset.Question {
 	if n := e.config.Eval.Questions; n > 0 && n < len(e.data.kept) {
@@ -100,18 +118,18 @@ func (e *evaluator) figures(ctx context.Context, m *engine.Model, step int) (map
 	return values, nil
 }
 
-// loadEvaluator reads what the evaluations of a run need; without any, it is nil. Texts and tools
-// are the run's where [eval.tools] does not differ.
+// loadEvaluator reads what the evaluations of a run need; without any, it is nil. Tools are the run's
+// where [eval.tools] does not differ.
 func (j *job) loadEvaluator(ctx context.Context) (*evaluator, error) {
 	if j.config.Eval.Every == 0 {
 		return nil, nil
 	}
-	e := &evaluator{config: forEvaluation(j.config), texts: j.texts, tools: j.tools, log: j.log, progress: j.progress}
-	var err error
+	e, err := newEvaluator(j.config, j.texts)
+	if err != nil {
+		return nil, err
+	}
+	e.tools, e.log, e.progress = j.tools, j.log, j.progress
 	if !reflect.DeepEqual(e.config.Tools, j.config.Tools) {
-		if e.texts, err = loadTexts(e.config); err != nil {
-			return nil, err
-		}
 		if e.tools, err = loadTools(e.config, j.log); err != nil {
 			return nil, err
 		}
@@ -119,8 +137,7 @@ func (j *job) loadEvaluator(ctx context.Context) (*evaluator, error) {
 			return nil, err
 		}
 	}
-	e.data, err = loadQuestions(e.config, e.config.Data.Eval, e.texts)
-	return e, err
+	return e, e.load()
 }
 
 // announce tells what evaluations ask, and how.

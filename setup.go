@@ -190,6 +190,38 @@ func loadQuestions(c *config.Config, paths []string, t *texts) (*questions, erro
 	return q, q.check(c)
 }
 
+// longestPrompt is the longest prompt of questions that have one: its question and its tokens.
+func (t *texts) longestPrompt(asked []dataset.Question) (id string, tokens int, err error) {
+	for _, question := range asked {
+		prompt, err := t.rules.Format.Prompt(question.Text)
+		if err != nil {
+			return "", 0, fault.Usage(err)
+		}
+		if len(prompt) > tokens {
+			id, tokens = question.ID, len(prompt)
+		}
+	}
+	return id, tokens, nil
+}
+
+// checkCache refuses a bound of the cache in which the longest prompt and a whole trajectory behind it
+// may not find room: a run would come upon that question at any step.
+func checkCache(c *config.Config, t *texts, asked []dataset.Question) error {
+	bound := c.Rollout.KVCacheTokens
+	if bound == 0 {
+		return nil
+	}
+	id, prompt, err := t.longestPrompt(asked)
+	if err != nil {
+		return err
+	}
+	if least := rollout.LeastCacheTokens(prompt, t.rules.Limits); bound < least {
+		return fault.Usage(fmt.Errorf("rollout.kv_cache_tokens is %d; the longest prompt, the %d tokens of question %q, with a whole trajectory behind it needs at least %d (0 is no bound)",
+			bound, prompt, id, least))
+	}
+	return nil
+}
+
 // contextLimit tells how much context there is, and where that is set.
 func contextLimit(c *config.Config, t *texts) string {
 	length := contextLength(c, t.architecture)

@@ -40,7 +40,7 @@ type Model struct {
 	DType                   string `toml:"dtype"`                    // compute dtype: "auto" (float32 on a CPU, bfloat16 on CUDA), "float32", "bfloat16". "auto" (own)
 	Device                  string `toml:"device"`                   // "auto", "cpu", "cuda", "cuda:N". "auto" (own)
 	Threads                 int    `toml:"threads"`                  // of the CPU; 0 is one per core. 0 (own)
-	ActivationCheckpointing string `toml:"activation_checkpointing"` // what is computed again in the backward pass: "none", "mlp" (the widest activations: half the memory, a sixth more work), "layer" (everything: least memory, a third more work). "none" (own)
+	ActivationCheckpointing string `toml:"activation_checkpointing"` // what is computed again in the backward pass: "none", "mlp" (the widest activations, more than half of all: a sixth more work), "layer" (everything: least memory, a third more work). "none" (own)
 }
 
 // Data are the questions.

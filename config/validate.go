@@ -203,7 +203,7 @@ func (c *Config) checkRollout(r *rules) {
 	if o.ContextLength > 0 {
 		least = min(least, o.ContextLength)
 	}
-	if tokens := o.KVCacheTokens; tokens < 0 || tokens > 0 && tokens < least {
+	if tokens := o.KVCacheTokens; tokens < 0 || tokens > 0 && tokens <= least {
 		r.violated("rollout.kv_cache_tokens", tokens, fmt.Sprintf("0 for no bound, or room for a prompt and a whole trajectory: more than %d", least))
 	}
 	above(r, "rollout.trajectory_deadline_s", o.TrajectoryDeadline, 0)
