@@ -174,6 +174,32 @@ func TestTokensOfTheForms(t *testing.T) {
 	}
 }
 
+// A golden answer of no tokens measures no memory, in whatever form.
+func TestAnEmptyAnswerMeasuresNothing(t *testing.T) {
+	for _, form := range forms {
+		o := toyOptions(4)
+		o.Scoring.Form = form
+		trainer, _ := newToyTrainer(t, o, mixed)
+		questions := drawn("a", "b")
+		questions[0].Question.Objectives = [][]string{{" "}}
+		result, err := trainer.Step(context.Background(), 1, questions)
+		if err != nil {
+			t.Fatalf("%s: %v", form, err)
+		}
+		measured := map[string]int{}
+		for _, record := range result.Records {
+			for _, turn := range record.Turns {
+				if turn.MemoryReward != nil {
+					measured[record.QuestionID]++
+				}
+			}
+		}
+		if measured["a"] != 0 || measured["b"] == 0 {
+			t.Errorf("%s: memories measured by question: %v", form, measured)
+		}
+	}
+}
+
 // With log-probabilities of the rollout one trajectory of each question is computed anew, another
 // one from step to step.
 func TestASampleIsComputedAnew(t *testing.T) {

@@ -55,13 +55,17 @@ func (t *Trainer) measureAlong(options *rollout.Options) Measured {
 	return measured
 }
 
-// memoryPairs lists what the memories of a trajectory are measured in.
+// memoryPairs lists what the memories of a trajectory are measured in. Nothing is measured by an answer
+// of no tokens.
 func (t *Trainer) memoryPairs(g *rollout.Group, trajectory *rollout.Trajectory) []reward.MemoryPair {
 	if t.Reward.MemoryReward == "off" || trajectory.Stop.Failed() {
 		return nil
 	}
 	prefix := t.Rollout.Vocabulary.Encode(tokenizer.Segment{Text: t.Rollout.AnswerPrefix, Trusted: true})
 	answer := t.Rollout.Vocabulary.EncodePlain(rollout.AnswerText(g.Question))
+	if len(answer) == 0 {
+		return nil
+	}
 	var pairs []reward.MemoryPair
 	for _, pair := range reward.MemoryPairs(trajectory, prefix, answer) {
 		if longest := t.Reward.ContextLength; longest == 0 || len(pair.Full.IDs) <= longest {

@@ -21,8 +21,8 @@ func mixed(key rollout.SeedKey) string {
 	return answers(strings.Repeat("m", key.Member+1), map[bool]string{true: strings.ToUpper(key.Question), false: "no"}[key.Member%2 == 0])
 }
 
-// In the first optimiser step of a step the ratio is exactly 1, whatever the split; later ones
-// are held against the weights at the start of the step.
+// In the first optimiser step of a step the ratio is 1, of the toy model exactly, whatever the split;
+// later ones are held against the weights at the start of the step.
 func TestOldLogProbsAreThoseAtTheStartOfTheStep(t *testing.T) {
 	o := toyOptions(4)
 	o.Update.PPOEpochs, o.Update.QuestionsPerMinibatch, o.Update.LearningRate = 3, 1, func(int) float64 { return 5 }

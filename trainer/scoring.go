@@ -157,7 +157,8 @@ func responseRows(rows []trainedRow, chosen []int) []model.ScoreRow {
 }
 
 // scoreResponses scores whole rows in the micro-batches that the first epoch of the update has if no
-// question drops out: in the first update the ratio then is what one and the same batch gives.
+// question drops out. The ratio of the first update then is 1 up to rounding: the update computes
+// beginnings that rows have in common once.
 func (t *Trainer) scoreResponses(ctx context.Context, scorer model.Scorer, stage string, step int, rows *Rows, chosen []int, clock *clock) ([]model.RowScores, error) {
 	var order []int // the places in chosen
 	var parts []batch.Part
@@ -232,12 +233,13 @@ func (t *Trainer) scoreShared(ctx context.Context, policy model.Policy, passes [
 	tokens := make([]int, len(passes))
 	total := 0
 	for k, p := range passes {
+		if len(p.rows) == 0 {
+			continue
+		}
 		for _, row := range p.rows {
 			rows = append(rows, prefix.Row{ScoreRow: row, Temperature: p.temperature})
 		}
-		if len(p.rows) > 0 {
-			names = append(names, p.stage)
-		}
+		names = append(names, p.stage)
 		shared, _ := prefix.Tokens(rows)
 		tokens[k], total = shared-total, shared
 	}

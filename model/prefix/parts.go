@@ -13,8 +13,8 @@ type Row struct {
 	Temperature float64
 }
 
-// Tokens is how many tokens the tree of rows computes, and how many the rows would one by one. Rows
-// are as for Score.
+// Tokens is how many tokens the tree of rows computes, but for a token or two where a row is cut, and
+// how many the rows would one by one. Rows are as for Score.
 func Tokens(rows []Row) (shared, naive int) {
 	ids, own := sequences(rows)
 	for _, n := range Build(ids, own) {
