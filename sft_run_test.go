@@ -221,8 +221,9 @@ func TestOverLongDemonstrationsAreDropped(t *testing.T) {
 		"1 of 2 demonstrations are longer than 300 tokens (data.max_tokens): "+long+": line 1;", `data.over_length = "drop"`)
 	sftRun(t, path, sets...)
 	lines := metricLines(t, runDir)
-	if learned, tokens := lines[0]["tokens/learned"], lines[0]["tokens/update"].(float64); tokens > 3*300 || lines[1]["tokens/eval"] != tokens/3 {
-		t.Errorf("%v tokens learned, %v processed in a step and %v in the evaluation", learned, tokens, lines[1]["tokens/eval"])
+	// A step takes the one demonstration three times, and may compute what begins alike once.
+	if step, one := lines[0]["tokens/update"].(float64), lines[1]["tokens/eval"].(float64); one > 300 || step < one || step > 3*one {
+		t.Errorf("%v tokens processed in a step and %v in the evaluation", step, one)
 	}
 }
 
