@@ -82,6 +82,7 @@ func (p *plan) load(device string) load {
 	}
 	minibatch := c.Optimizer.QuestionsPerMinibatch * c.Rollout.GroupSize * l.trajectoryTokens
 	l.microBatchTokens = min(max(c.Optimizer.MicroBatchTokens, l.trajectoryTokens), minibatch)
+	l.severalBatches = l.microBatchTokens < minibatch
 	return l
 }
 

@@ -8,11 +8,12 @@ import (
 
 // load is what a step asks of the memory, beside the weights.
 type load struct {
-	rows             int // sequences generated at the same time
-	trajectoryTokens int // of the longest trajectory, prompt included
-	cacheTokens      int // bound of the cache of generation; 0 is none
-	microBatchTokens int // of the largest micro-batch
-	elementBytes     int // of a number in the compute dtype
+	rows             int  // sequences generated at the same time
+	trajectoryTokens int  // of the longest trajectory, prompt included
+	cacheTokens      int  // bound of the cache of generation; 0 is none
+	microBatchTokens int  // of the largest micro-batch
+	severalBatches   bool // a mini-batch is cut into several micro-batches
+	elementBytes     int  // of a number in the compute dtype
 	onGPU            bool
 	withReference    bool
 	checkpointing    string // model.activation_checkpointing
@@ -55,8 +56,13 @@ func planMemory(a model.Architecture, l load) memoryPlan {
 		{fmt.Sprintf("activations of a micro-batch of %d tokens", l.microBatchTokens), activations},
 		{"logits of one piece of it", logits},
 	}
-	// Gradients are added to their sums in place; the head's comes before the others, when all activations are there.
-	plan.updatePeak = 4*parameters + activations + logits
+	// Going backwards, activations give way to gradients, of which the head's comes first. Behind the first micro-batch the
+	// sums of all gradients are there throughout.
+	sums := 4 * int64(a.VocabSize) * int64(a.HiddenSize)
+	if l.severalBatches {
+		sums = 4 * parameters
+	}
+	plan.updatePeak = max(sums+activations+logits, 4*parameters)
 	return plan
 }
 

@@ -31,10 +31,11 @@ func TestEstimateIsNearWhatWasMeasured(t *testing.T) {
 		load     load
 		measured int64 // MiB
 	}{
-		"one trajectory":              {load{microBatchTokens: 352}, 2462},
-		"two in one micro-batch":      {load{microBatchTokens: 704}, 2759},
-		"the same, MLPs anew":         {load{microBatchTokens: 704, checkpointing: "mlp"}, 2759},
-		"the same, whole layers anew": {load{microBatchTokens: 704, checkpointing: "layer"}, 3052},
+		"one trajectory":            {load{microBatchTokens: 352}, 2403},
+		"two in one micro-batch":    {load{microBatchTokens: 704}, 2519},
+		"four in two micro-batches": {load{microBatchTokens: 704, severalBatches: true}, 0},
+		"two, MLPs anew":            {load{microBatchTokens: 704, checkpointing: "mlp"}, 0},
+		"two, whole layers anew":    {load{microBatchTokens: 704, checkpointing: "layer"}, 2446},
 	} {
 		c.load.rows, c.load.trajectoryTokens, c.load.elementBytes = 2, 352, 4
 		plan := planMemory(smolLM2, c.load)
@@ -55,6 +56,7 @@ func TestWhatNeedsMoreMemory(t *testing.T) {
 	for name, more := range map[string]func(*load){
 		"a reference":                      func(l *load) { l.withReference = true },
 		"a longer micro-batch":             func(l *load) { l.microBatchTokens *= 2 },
+		"several micro-batches":            func(l *load) { l.severalBatches = true },
 		"so many rows that caches decide":  func(l *load) { l.rows = 256 },
 		"so long trajectories, rows alike": func(l *load) { l.rows, l.trajectoryTokens = 64, 8000 },
 	} {

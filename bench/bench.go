@@ -84,7 +84,8 @@ func (e *Error) Error() string { return fmt.Sprintf("stage %s: %v", e.Stage, e.E
 func (e *Error) Unwrap() error { return e.Err }
 
 // Measure times the stages that are named, or whose family is: the part of a name before a slash. The
-// forms of a stage run in turns, so that all see the same load of the machine. Errors are *Error.
+// forms of a stage run in turns, so that all see the same load of the machine. Errors hold an
+// *Error for each stage that failed.
 func (b *Bench) Measure(ctx context.Context, names []string) ([]Result, error) {
 	var results []Result
 	for _, forms := range b.stages() {
@@ -109,7 +110,11 @@ func (b *Bench) measure(ctx context.Context, forms []stage) (results []Result, e
 	measured := make([][]Result, len(forms))
 	for _, s := range forms {
 		if s.close != nil {
-			defer func() { err = errors.Join(err, s.close()) }()
+			defer func() {
+				if failed := s.close(); failed != nil {
+					err = errors.Join(err, &Error{s.name, failed})
+				}
+			}()
 		}
 		if s.warm != nil {
 			if err := s.warm(ctx); err != nil {
@@ -170,7 +175,7 @@ func (b *Bench) timed(name string, run func() error) ([]timing, error) {
 func (b *Bench) timing(name string, m *meter, took time.Duration) timing {
 	work := m.work()
 	return timing{
-		name: name, tokens: work.Tokens + m.trained.Tokens, took: took,
+		name: name, tokens: work.Tokens + m.learned, took: took,
 		operations: work.Forward(b.architecture) + m.trained.Training(b.architecture),
 	}
 }

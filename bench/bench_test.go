@@ -64,7 +64,7 @@ var wantTokens = map[string][2]int{ // computed, of the naive form
 	stageMemoryNaive: {8 * (37 + 52 + 2*26), 1128}, stageMemoryShared: {2 * (21 + 4*(14+3+15+2+2*5)), 1128}, stageMemoryCached: {8 * (2*3 + 2*6), 1128},
 	stageOldNaive: {448, 448}, stageOldShared: {2 * (19 + 4*37), 448}, stageRefNaive: {448, 448}, stageRefShared: {334, 448},
 	stageScoresNaive: {1576, 1576}, stageScoresShared: {2 * (19 + 4*(37+2*3+2*5)), 1576},
-	stageUpdate: {334, 448},
+	stageUpdate: {448, 448}, // as the fake model says: it shares nothing
 }
 
 func TestStagesComputeWhatTheySay(t *testing.T) {
@@ -150,7 +150,7 @@ func TestStepComputesItsParts(t *testing.T) {
 		for _, r := range results {
 			tokens[strings.TrimPrefix(r.Stage, stageStep+"/")] = r.Tokens
 		}
-		if sum := tokens[stageRollout] + tokens[partMemory] + tokens["old_log_prob"] + tokens["ref_log_prob"] + 334; tokens[partMemory] != memory || tokens[stageStep] != sum {
+		if sum := tokens[stageRollout] + tokens[partMemory] + tokens["old_log_prob"] + tokens["ref_log_prob"] + 448; tokens[partMemory] != memory || tokens[stageStep] != sum {
 			t.Errorf("%s: %v, want %d for memories and %d in all", form, tokens, memory, sum)
 		}
 	}
@@ -241,6 +241,41 @@ func TestShapesAtTheEdge(t *testing.T) {
 	}
 }
 
+// Tokens of the update are those that the model tells; its operations are those of a tree for each micro-batch:
+// a prompt's first 19 tokens, and behind them four times 37 of which 18 are trained.
+func TestWorkOfTheUpdate(t *testing.T) {
+	b, _, _ := newTestBench(t, testOptions())
+	results, err := b.Measure(context.Background(), []string{stageUpdate})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Work{Tokens: 2 * (19 + 4*37), Pairs: 2 * (19*20/2 + 4*(19*37+37*38/2)), Heads: 8 * 18}.Training(testArchitecture)
+	if results[0].Tokens != 448 || results[0].Operations != want {
+		t.Errorf("%d tokens and %g operations, want 448 and %g", results[0].Tokens, results[0].Operations, want)
+	}
+}
+
+// A reference that is there for its own stage has no part in a step without a KL term.
+func TestAStepWithoutKLHasNoReference(t *testing.T) {
+	tokens := map[float64]int{}
+	for _, klCoef := range []float64{0, 0.001} {
+		o := testOptions()
+		o.Trainer.Update.Loss.KLCoef = klCoef
+		b, _, reference := newTestBench(t, o)
+		results, err := b.Measure(context.Background(), []string{stageStep})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ran := reference.tokens > 0; ran != (klCoef != 0) {
+			t.Errorf("KL coefficient %g: %d tokens of the reference", klCoef, reference.tokens)
+		}
+		tokens[klCoef] = results[0].NaiveTokens
+	}
+	if tokens[0.001]-tokens[0] != 448 {
+		t.Errorf("naive tokens %v, want 448 more with a reference", tokens)
+	}
+}
+
 func TestFailuresNameTheStage(t *testing.T) {
 	for _, name := range []string{stageMemoryNaive, stageScoresShared, stageMemoryCached, stageUpdate, stageStep} {
 		b, actor, _ := newTestBench(t, testOptions())
@@ -250,6 +285,12 @@ func TestFailuresNameTheStage(t *testing.T) {
 		if !errors.As(err, &failed) || failed.Stage != name || !errors.Is(err, model.ErrOutOfMemory) || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s failed with %v", name, err)
 		}
+	}
+	b, actor, _ := newTestBench(t, testOptions())
+	actor.closing = errors.New("stuck")
+	var failed *Error
+	if _, err := b.Measure(context.Background(), []string{stageMemoryCached}); !errors.As(err, &failed) || failed.Stage != stageMemoryCached || !errors.Is(err, actor.closing) {
+		t.Errorf("a session that cannot be closed: %v", err)
 	}
 	ended, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -18,6 +18,7 @@ type fakeModel struct {
 	updates int
 	open    int // sessions
 	failing error
+	closing error     // of sessions
 	sampled [][]int32 // of every row ever released: all its tokens
 }
 
@@ -50,7 +51,11 @@ func scored(ids, positions []int32) (s model.RowScores) {
 
 func (f *fakeModel) ForwardBackward(rows []model.TrainRow, _ model.LossOptions) (model.LossStats, error) {
 	f.trained += len(rows)
-	return model.LossStats{}, f.failing
+	var stats model.LossStats
+	for _, row := range rows {
+		stats.Computed += float64(len(row.IDs))
+	}
+	return stats, f.failing
 }
 
 func (f *fakeModel) Update(float64, model.OptimizerOptions) (model.UpdateStats, error) {
@@ -143,7 +148,7 @@ func (s *fakeSession) Usage() model.CacheUsage { return model.CacheUsage{PageTok
 
 func (s *fakeSession) Close() error {
 	s.of.open--
-	return nil
+	return s.of.closing
 }
 
 // closed checks that no session is left open.

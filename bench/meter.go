@@ -20,7 +20,11 @@ func (t *tally) count(w Work, begun time.Time) {
 
 // meter counts what goes through models. Passes in which a row takes several tokens are prefill, those
 // in which every row goes on by one are decode.
-type meter struct{ prefill, decode, scored, trained tally }
+type meter struct {
+	prefill, decode, scored tally
+	trained                 tally // of micro-batches as one tree each
+	learned                 int   // tokens of micro-batches that went through the model: see model.LossStats
+}
 
 // work is everything that was computed without a gradient.
 func (m *meter) work() Work {
@@ -73,7 +77,9 @@ func meterActor(actor trainer.Actor, m *meter, decided map[uint64]int32) *metere
 // ForwardBackward implements model.Learner.
 func (m *meteredActor) ForwardBackward(rows []model.TrainRow, loss model.LossOptions) (model.LossStats, error) {
 	defer m.meter.trained.count(trainWork(rows), time.Now())
-	return m.Learner.ForwardBackward(rows, loss)
+	stats, err := m.Learner.ForwardBackward(rows, loss)
+	m.meter.learned += int(stats.Computed)
+	return stats, err
 }
 
 // meteredSession counts what goes through a session. It knows the length of every row.

@@ -182,7 +182,7 @@ func (b *Bench) trainRows(ctx context.Context) ([]model.TrainRow, error) {
 func (b *Bench) stepStage() stage {
 	tokens := b.Shape.Trajectories() * b.Shape.TrajectoryTokens()
 	naive := b.Shape.naiveRollout() + b.memoryTokens() + tokens*(1+b.Trainer.Update.PPOEpochs)
-	if b.reference != nil {
+	if b.Trainer.Update.Loss.KLCoef != 0 {
 		naive += tokens
 	}
 	return stage{
@@ -201,7 +201,7 @@ func (b *Bench) step(ctx context.Context, s *script) ([]timing, error) {
 	options.Update.QuestionsPerMinibatch = min(options.Update.QuestionsPerMinibatch, s.shape.Questions)
 	options.Decode = func([]int32) string { return "" }
 	var reference trainer.Reference
-	if b.reference != nil {
+	if b.reference != nil && options.Update.Loss.KLCoef != 0 { // it may be there for its own stage alone
 		reference = &meteredScorer{b.reference, b.meter, nil}
 	}
 	t, err := trainer.New(b.scripted(s), reference, options, trainer.Watch{})

@@ -51,8 +51,9 @@ func treeWork(rows [][]int32, own, heads []int) Work {
 	return work
 }
 
-// trainWork is the work of a micro-batch, in which the engine computes beginnings that rows have in
-// common once. The token before the first trained one, whose state predicts it, is the row's own.
+// trainWork is the work of a micro-batch in which beginnings that rows have in common are computed
+// once; what a model computes more often is not counted as work. The token before the first trained
+// one, whose state predicts it, is the row's own.
 func trainWork(rows []model.TrainRow) Work {
 	ids, own, heads := make([][]int32, len(rows)), make([]int, len(rows)), make([]int, len(rows))
 	for k, row := range rows {

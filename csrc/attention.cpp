@@ -35,12 +35,14 @@ void merge(Part part, const Part& further) {
 
 // Scaled dot-product attention of n queries over m ≥ n keys, the last n of which are their own.
 at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
-  const int64_t n = q.size(0), m = k.size(0);
+  const int64_t n = q.size(0), m = k.size(0), group = q.size(1) / k.size(1);
   std::optional<at::Tensor> mask;
   if (m > n && n > 1) mask = at::ones({n, m}, q.options().dtype(at::kBool).requires_grad(false)).tril(m - n);
-  const at::Tensor mixed = at::scaled_dot_product_attention(
-      heads_first(q, 0, n), heads_first(k, 0, m), heads_first(v, 0, m), mask, 0.0, /*is_causal=*/m == n && n > 1,
-      std::nullopt, /*enable_gqa=*/q.size(1) != k.size(1));
+  // The kernels of CUDA that take a mask take no groups of heads: keys and values are repeated for them.
+  const bool repeat = mask.has_value() && group > 1;
+  const auto all = [&](const at::Tensor& x) { return heads_first(repeat ? x.repeat_interleave(group, 1) : x, 0, m); };
+  const at::Tensor mixed = at::scaled_dot_product_attention(heads_first(q, 0, n), all(k), all(v), mask, 0.0, /*is_causal=*/m == n && n > 1,
+                                                            std::nullopt, /*enable_gqa=*/group > 1 && !repeat);
   return mixed.squeeze(0).transpose(0, 1).reshape({n, -1});
 }
 
@@ -59,7 +61,6 @@ void TreeAttention::add_ancestors(int64_t row) {
   int64_t end = tree_.starts[row];
   for (int64_t a = tree_.parents[row]; a >= 0; end = tree_.starts[a], a = tree_.parents[a]) {
     const int64_t keys = tree_.offsets[a], count = end - tree_.starts[a];
-    if (count == 0) continue;
     const auto continues = [&](const Span& s) { return s.keys == keys && s.key_count == count && s.queries + s.query_count == begin; };
     const auto found = std::find_if(ancestors_.rbegin(), ancestors_.rend(), continues);
     if (found != ancestors_.rend()) {

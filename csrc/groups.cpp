@@ -9,12 +9,16 @@
 
 namespace mempo {
 
-void check_rows(const PackedRows& given) {
+void check_rows(const PackedRows& given, int64_t vocab) {
   require(given.rows > 0, "a batch needs at least one row");
   require(given.offsets[0] == 0, "the first offset is not 0");
   for (int64_t r = 0; r < given.rows; ++r) {
     require(given.offsets[r] != given.offsets[r + 1], "row " + std::to_string(r) + " is empty");
     require(given.offsets[r] < given.offsets[r + 1], "the offsets of row " + std::to_string(r) + " descend");
+  }
+  for (int64_t t = 0; t < given.offsets[given.rows]; ++t) {
+    require(given.ids[t] >= 0 && given.ids[t] < vocab,
+            "token id " + std::to_string(given.ids[t]) + " is outside the vocabulary of " + std::to_string(vocab));
   }
   int64_t row = 0;
   for (int64_t k = 0; k < given.position_count; ++k) {

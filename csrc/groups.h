@@ -27,8 +27,8 @@ struct PackedRows {
   const int64_t* positions;
 };
 
-// Checks offsets and positions (ascending indices into the packed ids, never the first token of a row).
-void check_rows(const PackedRows& given);
+// Checks offsets, ids and positions (ascending indices into the packed ids, never the first token of a row).
+void check_rows(const PackedRows& given, int64_t vocab);
 // Cuts checked rows at `ends`, ascending, the last of which is the number of rows.
 std::vector<RowGroup> cut_rows(const PackedRows& given, const std::vector<int64_t>& ends);
 // Cuts them into at most `count` groups of about equal numbers of tokens.

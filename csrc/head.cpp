@@ -27,6 +27,28 @@ std::vector<Chunk> chunks(const Transformer& model, int64_t rows) {
   return all;
 }
 
+// The logits of a chunk in a buffer that all chunks of a call share: as tensors of their own they would be taken from the
+// allocator and given back dozens of times, and what is small and stays in between would keep their memory apart.
+class LogitBuffer {
+ public:
+  LogitBuffer(const Transformer& model, int64_t rows)
+      : model_(model), buffer_(at::empty({std::min(chunk_rows(model), rows), model.config.vocab}, at::TensorOptions().dtype(at::kFloat).device(model.device))) {}
+
+  at::Tensor of(const at::Tensor& hidden) {
+    at::Tensor out = buffer_.narrow(0, 0, hidden.size(0));
+    if (hidden.scalar_type() == at::kFloat) {
+      at::mm_out(out, hidden, model_.head->weight.t());
+    } else {
+      out.copy_(at::linear(hidden, model_.head->weight));
+    }
+    return out;
+  }
+
+ private:
+  const Transformer& model_;
+  at::Tensor buffer_;
+};
+
 // What logits are divided by, [N, 1]; undefined where that is 1 throughout.
 at::Tensor divisors(const std::vector<double>& temperatures, at::Device device) {
   if (std::all_of(temperatures.begin(), temperatures.end(), [](double t) { return t == 1.0; })) return {};
@@ -45,16 +67,18 @@ Targets::Targets(const PackedBatch& batch, const std::vector<int64_t>& positions
   ids = batch.ids.index_select(0, where);
 }
 
-at::Tensor logits(const Transformer& model, const at::Tensor& hidden) {
+at::Tensor logits(const Transformer& model, const at::Tensor& hidden, const PackedWeights* packed) {
+  if (packed != nullptr && packed->suits(*model.head, hidden.size(0))) return packed->product(*model.head, hidden);
   return at::linear(hidden, model.head->weight).to(at::kFloat);
 }
 
 LogProbsAndEntropy token_log_probs_and_entropy(const Transformer& model, const at::Tensor& hidden,
                                                const at::Tensor& targets, const std::vector<double>& temperatures) {
   const at::Tensor divisor = divisors(temperatures, model.device);
+  LogitBuffer buffer(model, hidden.size(0));
   std::vector<at::Tensor> log_probs, entropies;
   for (const Chunk& c : chunks(model, hidden.size(0))) {
-    const at::Tensor x = logits(model, c.of(hidden));
+    const at::Tensor x = buffer.of(c.of(hidden));
     if (divisor.defined()) x.div_(c.of(divisor));
     const auto stats = kernels::logit_stats(x, c.of(targets), /*with_entropy=*/true);
     log_probs.push_back(stats.log_probs);
@@ -66,9 +90,10 @@ LogProbsAndEntropy token_log_probs_and_entropy(const Transformer& model, const a
 at::Tensor head_loss(const Transformer& model, const at::Tensor& hidden, const at::Tensor& targets, const LossInputs& inputs,
                      const mempo_loss_options& options, mempo_loss_stats* stats, Gradients& sums) {
   const at::Tensor hidden_gradient = at::empty_like(hidden);
+  LogitBuffer buffer(model, hidden.size(0));
   for (const Chunk& c : chunks(model, hidden.size(0))) {
     const at::Tensor h = c.of(hidden), ids = c.of(targets);
-    at::Tensor x = logits(model, h);
+    at::Tensor x = buffer.of(h);
     if (options.temperature != 1.0) x.div_(options.temperature);
     const auto scored = kernels::logit_stats(x, ids, /*with_entropy=*/false);
     const at::Tensor gradient = token_losses(scored.log_probs, inputs.part(c.begin), options, stats);

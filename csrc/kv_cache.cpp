@@ -70,13 +70,12 @@ void KVCache::write(const Row& row, int64_t layer, const at::Tensor& k, const at
 }
 
 at::Tensor KVCache::gather(const Row& row, int64_t layer, int64_t keys_or_values, int64_t length) const {
-  const at::Tensor all = at::empty({shape_.kv_heads, length, shape_.head_dim}, shape_.options);
+  std::vector<at::Tensor> pieces;
   for (int64_t done = 0; done < length; done += kPageTokens) {
-    const int64_t count = std::min(kPageTokens, length - done);
     const at::Tensor page = row.pages[static_cast<size_t>(done / kPageTokens)]->select(0, layer).select(0, keys_or_values);
-    all.narrow(1, done, count).copy_(page.narrow(1, 0, count));
+    pieces.push_back(page.narrow(1, 0, std::min(kPageTokens, length - done)));
   }
-  return all.transpose(0, 1);
+  return at::cat(pieces, 1).transpose(0, 1);
 }
 
 }  // namespace mempo

@@ -7,7 +7,11 @@ namespace mempo {
 namespace {
 
 // x · weightᵀ + bias
-at::Tensor project(const at::Tensor& x, const Parameter* weight, const Parameter* bias) {
+at::Tensor project(const PackedBatch& batch, const at::Tensor& x, const Parameter* weight, const Parameter* bias) {
+  if (batch.packed != nullptr && batch.packed->suits(*weight, x.size(0))) {
+    const at::Tensor product = batch.packed->product(*weight, x);
+    return bias != nullptr ? product.add_(bias->weight) : product;
+  }
   return at::linear(x, weight->weight, bias != nullptr ? bias->weight : at::Tensor());
 }
 
@@ -36,26 +40,26 @@ class Run {
   Run(const Transformer& model, int64_t index, const PackedBatch& batch)
       : c_(model.config), layer_(model.layers[static_cast<size_t>(index)]), index_(index), batch_(batch) {}
 
-  void attention_block(const at::Tensor& input, Attention& attention, LayerActivations& a) const {
-    a.qkv = project(norm(input, layer_.input_norm), layer_.qkv, layer_.qkv_bias);
+  void attention_block(const at::Tensor& input, Attention& attention, LayerActivations& a, bool for_backward) const {
+    a.qkv = project(batch_, norm(input, layer_.input_norm), layer_.qkv, layer_.qkv_bias);
     const Heads h(c_, a.qkv);
     if (layer_.q_norm != nullptr) {
-      a.unnormalized = a.qkv.narrow(1, 0, (c_.heads + c_.kv_heads) * c_.head_dim).clone();
+      if (for_backward) a.unnormalized = a.qkv.narrow(1, 0, (c_.heads + c_.kv_heads) * c_.head_dim).clone();
       h.q.copy_(norm(h.q, layer_.q_norm));
       h.k.copy_(norm(h.k, layer_.k_norm));
     }
     kernels::rotate_(h.q, batch_.cos, batch_.sin, 1);
     kernels::rotate_(h.k, batch_.cos, batch_.sin, 1);
     a.attended = attention.attend(index_, h.q, h.k, h.v);
-    a.middle = project(a.attended.mixed, layer_.output, layer_.output_bias).add_(input);
+    a.middle = project(batch_, a.attended.mixed, layer_.output, layer_.output_bias).add_(input);
   }
 
   at::Tensor gate_up(const at::Tensor& middle) const {
-    return project(norm(middle, layer_.post_norm), layer_.gate_up, layer_.gate_up_bias);
+    return project(batch_, norm(middle, layer_.post_norm), layer_.gate_up, layer_.gate_up_bias);
   }
 
   at::Tensor mlp_output(const LayerActivations& a) const {
-    return project(kernels::swiglu(a.gate_up), layer_.down, layer_.down_bias).add_(a.middle);
+    return project(batch_, kernels::swiglu(a.gate_up), layer_.down, layer_.down_bias).add_(a.middle);
   }
 
   // The gradient of `middle`.
@@ -102,12 +106,15 @@ class Run {
 }  // namespace
 
 at::Tensor layer_forward(const Transformer& model, int64_t index, const at::Tensor& input, const PackedBatch& batch,
-                         Attention& attention, LayerActivations& activations) {
+                         Attention& attention, LayerActivations* activations) {
   const Run run(model, index, batch);
-  activations.input = input;
-  run.attention_block(input, attention, activations);
-  activations.gate_up = run.gate_up(activations.middle);
-  return run.mlp_output(activations);
+  LayerActivations a;
+  a.input = input;
+  run.attention_block(input, attention, a, /*for_backward=*/activations != nullptr);
+  a.gate_up = run.gate_up(a.middle);
+  const at::Tensor output = run.mlp_output(a);
+  if (activations != nullptr) *activations = std::move(a);
+  return output;
 }
 
 void keep_only(LayerActivations& activations, mempo_checkpointing checkpointing) {
@@ -118,7 +125,7 @@ void keep_only(LayerActivations& activations, mempo_checkpointing checkpointing)
 at::Tensor layer_backward(const Transformer& model, int64_t index, LayerActivations a, const PackedBatch& batch,
                           TreeAttention& attention, const at::Tensor& gradient, Gradients& sums) {
   const Run run(model, index, batch);
-  if (!a.qkv.defined()) run.attention_block(a.input, attention, a);
+  if (!a.qkv.defined()) run.attention_block(a.input, attention, a, /*for_backward=*/true);
   if (!a.gate_up.defined()) a.gate_up = run.gate_up(a.middle);
   const at::Tensor for_middle = run.mlp_backward(a, gradient, sums);
   a.gate_up.reset();

@@ -5,9 +5,9 @@
 
 namespace mempo {
 
-// Returns the layer's output, and in `activations` everything its backward pass may read.
+// Returns the layer's output. With `activations`, leaves there everything its backward pass may read.
 at::Tensor layer_forward(const Transformer& model, int64_t index, const at::Tensor& input, const PackedBatch& batch,
-                         Attention& attention, LayerActivations& activations);
+                         Attention& attention, LayerActivations* activations);
 
 // Lets go of what the backward pass is to compute anew.
 void keep_only(LayerActivations& activations, mempo_checkpointing checkpointing);

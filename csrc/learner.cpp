@@ -103,7 +103,7 @@ void adamw_step(Transformer& model, const at::Tensor& step, const mempo_update_o
   at::_fused_adamw_(masters, gradients, first, second, {}, steps, o.learning_rate, o.beta1, o.beta2, o.weight_decay,
                     o.eps, /*amsgrad=*/false, /*maximize=*/false);
   for (Parameter& p : model.weights.all()) {
-    if (p.weight.scalar_type() != at::kFloat) p.weight.detach().copy_(p.master);
+    if (p.weight.scalar_type() != at::kFloat) p.weight.copy_(p.master);
   }
 }
 
@@ -119,9 +119,9 @@ int mempo_score(mempo_model* model, int64_t rows, const int64_t* offsets, const 
     check_temperature(temperature);
     at::NoGradGuard no_grad;
     const PackedRows given{rows, offsets, ids, position_count, positions};
-    check_rows(given);
+    check_rows(given, present(model)->config.vocab);
     require(position_count > 0, "no position to score");
-    const auto groups = cut_evenly(given, present(model)->config.groups);
+    const auto groups = cut_evenly(given, model->config.groups);
     run_groups(groups, [&](size_t, const RowGroup& group) {
       if (group.positions.empty()) return;
       const std::vector<int64_t> nothing(static_cast<size_t>(group.rows()), 0), nobody(static_cast<size_t>(group.rows()), -1);
@@ -146,7 +146,7 @@ int mempo_forward_backward(mempo_model* model, int64_t rows, const int64_t* offs
     check_temperature(options->temperature);
     at::NoGradGuard no_grad;
     const PackedRows given{rows, offsets, ids, position_count, positions};
-    check_rows(given);
+    check_rows(given, model->config.vocab);
     require(position_count > 0, "no position to learn");
     const LossInputs columns(*inputs, options->kind);
     const auto cut = cut_rows(given, checked_groups(rows, group_count, groups));

@@ -1,6 +1,7 @@
 #include "loss.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "kernels.h"
 

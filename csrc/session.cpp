@@ -143,6 +143,8 @@ class Session {
 
   const Transformer& model_;
   std::vector<uint8_t> valid_;
+  std::optional<PackedWeights> packed_;
+  bool tried_to_pack_ = false;  // when several rows first went on by one token each
 };
 
 // What a group has of a list with one entry for each row of the call.
@@ -168,7 +170,7 @@ void Session::step(int64_t count, const mempo_row_input* inputs, const int64_t* 
                    mempo_sampled* out) {
   at::NoGradGuard no_grad;
   const PackedRows given{count, offsets, ids, 0, nullptr};
-  check_rows(given);
+  check_rows(given, model_.config.vocab);
   std::vector<Stretch> stretches;
   for (int64_t k = 0; k < count; ++k) {
     KVCache::Row& row = cache.find(inputs[k].row);
@@ -176,9 +178,14 @@ void Session::step(int64_t count, const mempo_row_input* inputs, const int64_t* 
     if (inputs[k].sample != 0) check_rule({inputs[k].temperature, inputs[k].top_k, inputs[k].top_p, inputs[k].seed});
   }
   const Reservation reservation(cache, stretches);
+  if (!tried_to_pack_ && given.offsets[count] == count && count > 1) {
+    tried_to_pack_ = true;
+    packed_ = model_.packed_weights();
+  }
   std::vector<mempo_sampled> sampled(static_cast<size_t>(count), {-1, 0.0F, 0});
   run_groups(cut_evenly(given, model_.config.groups), [&](size_t, const RowGroup& group) {
-    const PackedBatch batch = model_.pack(group, of_group(pasts(stretches), group));
+    PackedBatch batch = model_.pack(group, of_group(pasts(stretches), group));
+    batch.packed = packed_ ? &*packed_ : nullptr;
     const at::Tensor hidden = run(batch, group, stretches);
     std::vector<int64_t> rows, last_tokens;
     std::vector<SamplingRule> rules;
@@ -190,7 +197,7 @@ void Session::step(int64_t count, const mempo_row_input* inputs, const int64_t* 
     }
     if (rows.empty()) return;
     const at::Tensor last = hidden.index_select(0, at::tensor(last_tokens, at::kLong).to(model_.device));
-    const auto drawn = sample(logits(model_, model_.normalized(last)), rules, valid_);
+    const auto drawn = sample(logits(model_, model_.normalized(last), batch.packed), rules, valid_);
     for (size_t n = 0; n < rows.size(); ++n) sampled[static_cast<size_t>(rows[n])] = drawn[n];
   });
   reservation.grow();
@@ -201,7 +208,7 @@ void Session::score(int64_t count, const mempo_piece* pieces, const int64_t* off
                     int64_t position_count, const int64_t* positions, float* log_probs, float* entropies) {
   at::NoGradGuard no_grad;
   const PackedRows given{count, offsets, ids, position_count, positions};
-  check_rows(given);
+  check_rows(given, model_.config.vocab);
   std::vector<Stretch> stretches;
   for (int64_t k = 0; k < count; ++k) {
     const mempo_piece& piece = pieces[k];

@@ -48,8 +48,6 @@ PackedBatch Transformer::pack(const RowGroup& rows, const std::vector<int64_t>& 
   int64_t* id = wide.mutable_data_ptr<int64_t>();
   for (size_t r = 0; r + 1 < batch.offsets.size(); ++r) {
     for (int64_t t = batch.offsets[r]; t < batch.offsets[r + 1]; ++t) {
-      require(rows.ids[t] >= 0 && rows.ids[t] < config.vocab,
-              "token id " + std::to_string(rows.ids[t]) + " is outside the vocabulary of " + std::to_string(config.vocab));
       id[t] = rows.ids[t];
       position[t] = t - batch.offsets[r] + starts[r];
     }
@@ -64,13 +62,28 @@ PackedBatch Transformer::pack(const RowGroup& rows, const std::vector<int64_t>& 
 at::Tensor Transformer::hidden_states(const PackedBatch& batch, Attention& attention, Activations* kept) const {
   at::Tensor x = at::embedding(embedding->weight, batch.ids);
   for (int64_t n = 0; n < config.layers; ++n) {
-    LayerActivations activations;
-    x = layer_forward(*this, n, x, batch, attention, activations);
-    if (kept == nullptr) continue;
+    if (kept == nullptr) {
+      x = layer_forward(*this, n, x, batch, attention, nullptr);
+      continue;
+    }
+    LayerActivations& activations = kept->emplace_back();
+    x = layer_forward(*this, n, x, batch, attention, &activations);
     keep_only(activations, config.checkpointing);
-    kept->push_back(std::move(activations));
   }
   return x;
+}
+
+std::optional<PackedWeights> Transformer::packed_weights() const {
+  constexpr int64_t kLeast = int64_t{64} << 20, kMost = int64_t{4} << 30;  // bytes
+  if (!device.is_cpu() || dtype != at::kFloat || !PackedWeights::available()) return {};
+  std::vector<const Parameter*> matrices{head};
+  for (const Layer& l : layers) matrices.insert(matrices.end(), {l.qkv, l.output, l.gate_up, l.down});
+  int64_t bytes = 0;
+  for (const Parameter* p : matrices) bytes += static_cast<int64_t>(p->weight.nbytes());
+  if (bytes < kLeast || bytes > kMost) return {};
+  PackedWeights packed;
+  for (const Parameter* p : matrices) packed.add(*p);
+  return packed;
 }
 
 at::Tensor Transformer::normalized(const at::Tensor& hidden) const {

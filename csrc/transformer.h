@@ -9,6 +9,7 @@
 
 #include "attention.h"
 #include "groups.h"
+#include "packed_weights.h"
 #include "weights.h"
 
 namespace mempo {
@@ -27,13 +28,14 @@ struct PackedBatch {
   std::vector<int64_t> offsets;  // row r covers [offsets[r], offsets[r+1])
   at::Tensor ids;                // [T] int64 on the device
   at::Tensor cos, sin;           // [T, head_dim / 2], of the angles of each token's position in its sequence
+  const PackedWeights* packed = nullptr;  // to multiply by where they suit, without a backward pass
 };
 
 // What the backward pass of a layer reads, as far as Transformer.config says to keep it: the results of matrix products
 // and of attention. Norms and activations are computed anew from them, which costs next to nothing.
 struct LayerActivations {
   at::Tensor input;          // [T, hidden]
-  at::Tensor unnormalized;   // [T, q + k + v] before the norms of q and k; undefined without these
+  at::Tensor unnormalized;   // [T, q + k] before their norms; undefined without these
   at::Tensor qkv;            // [T, q + k + v], q and k rotated
   Attended attended;
   at::Tensor middle;         // [T, hidden], input + attention
@@ -56,6 +58,9 @@ class Transformer {
   // among them, to `sums`, and empties `kept` on the way.
   void backward(at::Tensor gradient, const PackedBatch& batch, TreeAttention& attention, Activations& kept,
                 Gradients& sums) const;
+
+  // Copies for decoding; none where they are of no use, or would take too much memory.
+  std::optional<PackedWeights> packed_weights() const;
 
   mempo_model_config config;
   at::Device device;

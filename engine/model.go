@@ -29,8 +29,9 @@ type Model struct {
 }
 
 // smallModel is the number of parameters below which the rows of a call run in groups side by side, one for each thread:
-// its products are too small to be shared by threads, and a second sum of its gradients costs next to nothing.
-const smallModel = 1 << 24
+// its products are too small to be shared by threads. Each group has a sum of gradients of its own, so there are no more
+// than mostGroups.
+const smallModel, mostGroups = 1 << 24, 8
 
 var (
 	_ model.Policy  = (*Model)(nil)
@@ -62,7 +63,7 @@ func (r *Runtime) Load(dir string, o Options) (*Model, error) {
 		total += m.sizes[p.Name]
 	}
 	if r.device == "cpu" && total < smallModel {
-		m.groups = r.threads
+		m.groups = min(r.threads, mostGroups)
 	}
 	err = r.do(func() error {
 		if m.handle, err = modelNew(architecture, r.device, o, dtype, m.groups); err != nil {
@@ -143,6 +144,9 @@ func (m *Model) Close() error {
 func (m *Model) Score(rows []model.ScoreRow, temperature float64) ([]model.RowScores, error) {
 	var packed packedRows
 	for _, row := range rows {
+		if err := checkPositions(row.IDs, row.Positions); err != nil {
+			return nil, err
+		}
 		packed.add(row.IDs, row.Positions)
 	}
 	scores := make([]model.RowScores, len(rows))
@@ -176,6 +180,7 @@ func (m *Model) ForwardBackward(rows []model.TrainRow, loss model.LossOptions) (
 	}
 	err = m.do(func() (err error) {
 		stats, err = forwardBackward(m.handle, packed, columns, loss)
+		stats.Computed = float64(len(packed.ids))
 		return err
 	})
 	return stats, err

@@ -17,6 +17,15 @@ type packedRows struct {
 	groups          []int64 // rows up to the end of each group; a tree lies in one group
 }
 
+// checkPositions refuses tokens that the ids do not have, or that nothing predicts. What lies between the first and the
+// last is csrc's to check.
+func checkPositions(ids, positions []int32) error {
+	if n := len(positions); n > 0 && (positions[0] < 1 || int(positions[n-1]) >= len(ids)) {
+		return fmt.Errorf("engine: tokens %d to %d of %d cannot be scored", positions[0], positions[n-1], len(ids))
+	}
+	return nil
+}
+
 func (p *packedRows) add(ids, positions []int32) {
 	start := int64(len(p.ids))
 	p.starts = append(p.starts, start)
@@ -78,16 +87,17 @@ func packTrainRows(rows []model.TrainRow, kind model.LossKind, groups int) (*pac
 		if len(row.Positions) == 0 {
 			continue
 		}
-		if first := row.Positions[0]; first < 1 || int(first) >= len(row.IDs) {
-			return nil, nil, fmt.Errorf("engine: token %d of a row of %d cannot be trained", first, len(row.IDs))
+		if err := checkPositions(row.IDs, row.Positions); err != nil {
+			return nil, nil, err
 		}
 		trained, tokens = append(trained, row), tokens+len(row.IDs)
 	}
 	packed, columns := &packedRows{}, &lossColumns{}
+	done := 0
 	for group := range groups {
 		var of []model.TrainRow
-		for size := 0; len(trained) > 0 && (size < tokens/groups || group == groups-1); trained = trained[1:] {
-			size += len(trained[0].IDs)
+		for ; len(trained) > 0 && done < tokens*(group+1)/groups; trained = trained[1:] {
+			done += len(trained[0].IDs)
 			of = append(of, trained[0])
 		}
 		if err := packed.addTree(of, columns, kind); err != nil {

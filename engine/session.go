@@ -49,6 +49,11 @@ func (s *session) Score(pieces []model.Piece) ([]model.RowScores, error) {
 	if len(pieces) == 0 {
 		return nil, nil
 	}
+	for _, p := range pieces {
+		if err := checkPositions(p.IDs, p.Positions); err != nil {
+			return nil, err
+		}
+	}
 	var logProbs, entropies []float32
 	err := s.runtime.do(func() (err error) {
 		logProbs, entropies, err = sessionScore(s.handle, pieces)

@@ -1,6 +1,7 @@
-// Fused operations of the forward and backward pass. Each has a CPU form (float32) written here and
-// a plain form of ATen operations, which serves every other device and dtype; tests hold the two
-// together. None of them records a graph: what has a gradient has a function for it.
+// Fused operations of the forward and backward pass. Each has a CPU form (float32) written here; those of
+// whole batches have a plain form of ATen operations, which serves every other device and dtype. Tests hold
+// the forms together, and each to the operation written out in float64. None of them records a graph: what
+// has a gradient has a function for it.
 #pragma once
 
 #include <ATen/ATen.h>

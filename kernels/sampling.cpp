@@ -2,7 +2,6 @@
 #include <ATen/Parallel.h>
 
 #include <cmath>
-#include <limits>
 #include <stdexcept>
 
 #include "kernels.h"

@@ -151,6 +151,7 @@ type LossStats struct {
 	KL          float64 // weighted sum, coefficient included
 	Clipped     float64 // tokens whose clipped term is strictly the larger loss
 	Tokens      float64
+	Computed    float64 // tokens that went through the model: a beginning that rows of a call have in common may count once
 	MaxLogRatio float64 // largest |new − old|
 
 	NegativeLogLikelihood float64 // weighted sum, nats
@@ -162,6 +163,7 @@ func (s *LossStats) Add(o LossStats) {
 	s.KL += o.KL
 	s.Clipped += o.Clipped
 	s.Tokens += o.Tokens
+	s.Computed += o.Computed
 	s.MaxLogRatio = max(s.MaxLogRatio, o.MaxLogRatio)
 	s.NegativeLogLikelihood += o.NegativeLogLikelihood
 }

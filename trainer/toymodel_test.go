@@ -142,6 +142,7 @@ func (a *toyActor) ForwardBackward(rows []model.TrainRow, loss model.LossOptions
 	}
 	var stats model.LossStats
 	for _, row := range rows {
+		stats.Computed += float64(len(row.IDs))
 		logProbs := a.logProbs(row.IDs)
 		for k, position := range row.Positions {
 			stats.Add(a.learn(row.IDs[position], k, float64(logProbs[position]), row, loss))

@@ -27,11 +27,12 @@ func (t *Trainer) update(ctx context.Context, step int, plan *Plan, scores *Resp
 	taken := 0
 	for _, epoch := range plan.epochs {
 		for _, mini := range epoch {
-			stats, updated, err := t.optimizerStep(ctx, plan, mini, scores, losses.LearningRate, add, clock)
+			stats, updated, err := t.optimizerStep(ctx, plan, mini, scores, losses.LearningRate, add)
 			if err != nil {
 				return nil, err
 			}
 			losses.Add(stats)
+			clock.tokens(stageUpdate, int(stats.Computed))
 			losses.Minibatches++
 			if !updated.Skipped {
 				losses.GradNorm += updated.GradNorm
@@ -48,7 +49,7 @@ func (t *Trainer) update(ctx context.Context, step int, plan *Plan, scores *Resp
 	return losses, nil
 }
 
-func (t *Trainer) optimizerStep(ctx context.Context, plan *Plan, mini minibatch, scores *ResponseScores, rate float64, add func(int), clock *clock) (model.LossStats, model.UpdateStats, error) {
+func (t *Trainer) optimizerStep(ctx context.Context, plan *Plan, mini minibatch, scores *ResponseScores, rate float64, add func(int)) (model.LossStats, model.UpdateStats, error) {
 	weights, err := t.tokenWeights(plan, mini)
 	if err != nil {
 		return model.LossStats{}, model.UpdateStats{}, err
@@ -62,7 +63,6 @@ func (t *Trainer) optimizerStep(ctx context.Context, plan *Plan, mini minibatch,
 					IDs: r.ids, Positions: r.positions, OldLogProbs: scores.Old[row], RefLogProbs: scores.Ref[row],
 					Advantages: plan.advantages[row], Weights: weights[row],
 				}
-				clock.tokens(stageUpdate, len(r.ids))
 			}
 			if !yield(rows) {
 				return

@@ -8,6 +8,7 @@
 
 #include "check.h"
 #include "kernels.h"
+#include "packed_weights.h"
 #include "vector.h"
 
 namespace kernels = mempo::kernels;
@@ -232,6 +233,22 @@ void broken_logits_are_refused() {
   }
 }
 
+// Products with a weight that was packed for sixteen rows, by as many and by fewer.
+void packed_products_match() {
+  if (!mempo::PackedWeights::available()) return;  // a libtorch without MKL
+  mempo::Parameter p;
+  p.weight = at::randn({70, 45});
+  p.index = 3;
+  mempo::PackedWeights packed;
+  EXPECT(!packed.suits(p, 16));
+  packed.add(p);
+  EXPECT(packed.suits(p, 16) && packed.suits(p, 5) && !packed.suits(p, 1) && !packed.suits(p, 17));
+  for (const int64_t rows : {1, 5, 15, 16}) {
+    const at::Tensor x = at::randn({rows, 45});
+    EXPECT_NEAR(distance(packed.product(p, x), at::mm(x.to(at::kDouble), p.weight.to(at::kDouble).t())), 0, 2e-5);
+  }
+}
+
 void exponential_is_close() {
   for (float x = -87; x < 88; x += 0.0137F) {
     const double wanted = std::exp(static_cast<double>(x));
@@ -254,6 +271,7 @@ int main() {
     attention_matches(c);
   }
   exponential_is_close();
+  packed_products_match();
   policy_loss_matches();
   sampling_matches();
   only_valid_ids_are_drawn();

@@ -54,7 +54,7 @@ func (t *Trainer) Step(ctx context.Context, step int, lessons []chat.Lesson) (ma
 	if err := t.Learner.ResetPeak(); err != nil {
 		return nil, err
 	}
-	processed, learned := count(lessons)
+	_, learned := count(lessons)
 	weight := 1 / float32(learned)
 	microBatches := func(yield func([]model.TrainRow) bool) {
 		for _, part := range t.split(lessons) {
@@ -90,7 +90,7 @@ func (t *Trainer) Step(ctx context.Context, step int, lessons []chat.Lesson) (ma
 		metrics.LossNLL: loss.NegativeLogLikelihood, metrics.LossGradNorm: norm, metrics.LossLearningRate: rate,
 		metrics.TrainOptimizerSteps: float64(t.Counters.OptimizerSteps), metrics.TrainNonfiniteSteps: float64(t.Counters.NonfiniteSteps),
 		metrics.Time(stageUpdate): seconds, metrics.Time("step"): seconds,
-		metrics.Tokens(stageUpdate): float64(processed), metrics.Tokens("learned"): float64(learned),
+		metrics.Tokens(stageUpdate): loss.Computed, metrics.Tokens("learned"): float64(learned),
 		metrics.MemoryBytesPeak: float64(usage.Peak),
 	}, nil
 }

@@ -50,6 +50,9 @@ func (l *toyLearner) ForwardBackward(rows []model.TrainRow, o model.LossOptions)
 	}
 	var stats model.LossStats
 	for _, row := range rows {
+		stats.Computed += float64(len(row.IDs))
+	}
+	for _, row := range rows {
 		for k, p := range row.Positions {
 			id, weight := row.IDs[p], float64(row.Weights[k])
 			stats.Add(model.LossStats{NegativeLogLikelihood: -weight * l.weights[id], Tokens: 1})
