@@ -50,6 +50,9 @@ func planMemory(a model.Architecture, l load) memoryPlan {
 		name, tokens = fmt.Sprintf("keys and values of %d tokens at most", bound), bound
 	}
 	plan.generating = []memoryItem{{name, tokens * int64(2*a.Layers*a.KVHeads*a.HeadDim) * element}}
+	if packed := packedBytes(a, l); packed > 0 {
+		plan.generating = append(plan.generating, memoryItem{"weights packed for decoding", packed})
+	}
 	activations, logits := activationBytes(a, l), logitBytes(a, l)
 	plan.updating = []memoryItem{
 		{"gradients, float32", 4 * parameters},
@@ -100,6 +103,19 @@ const pageTokens = 64
 
 // cacheTokens is what the pages have room for that hold so many tokens.
 func cacheTokens(tokens int) int64 { return int64((tokens + pageTokens - 1) / pageTokens * pageTokens) }
+
+// packedBytes is what csrc's copies of the matrices for decoding take: there are some on a CPU in float32, for models that
+// are neither small nor large.
+func packedBytes(a model.Architecture, l load) int64 {
+	matrices := 4 * parameterCount(a)
+	if !a.TiedEmbeddings {
+		matrices -= 4 * int64(a.VocabSize) * int64(a.HiddenSize)
+	}
+	if l.onGPU || l.elementBytes != 4 || matrices < 64<<20 || matrices > 4<<30 {
+		return 0
+	}
+	return matrices
+}
 
 // activationBytes is what an update keeps of every token of a micro-batch: in each layer its input and the sum with what
 // attention gave (twice the hidden size), queries, keys and values, the mixed values, and the MLP's gates; and, while one

@@ -94,6 +94,25 @@ func TestCachesComeInPages(t *testing.T) {
 	}
 }
 
+func TestWeightsArePackedOnACPU(t *testing.T) {
+	small := smolLM2
+	small.Layers, small.VocabSize = 1, 1000
+	for name, c := range map[string]struct {
+		architecture model.Architecture
+		load         load
+		packed       bool
+	}{
+		"float32 on a CPU": {smolLM2, load{elementBytes: 4}, true},
+		"bfloat16":         {smolLM2, load{elementBytes: 2}, false},
+		"on a GPU":         {smolLM2, load{elementBytes: 4, onGPU: true}, false},
+		"a small model":    {small, load{elementBytes: 4}, false},
+	} {
+		if bytes := packedBytes(c.architecture, c.load); (bytes > 0) != c.packed {
+			t.Errorf("%s: %s of packed weights", name, inBytes(bytes))
+		}
+	}
+}
+
 func TestInBytes(t *testing.T) {
 	for n, want := range map[int64]string{0: "0.00 MiB", 1 << 19: "0.50 MiB", 10 << 20: "10 MiB", 1536 << 20: "1.50 GiB"} {
 		if got := inBytes(n); got != want {
