@@ -77,11 +77,11 @@ func TestWhatNeedsMoreMemory(t *testing.T) {
 }
 
 func TestABudgetOfTheCacheBoundsTheEstimate(t *testing.T) {
-	generating := func(bound int) int64 {
-		return total(planMemory(smolLM2, load{rows: 8, trajectoryTokens: 2000, cacheTokens: bound, elementBytes: 4}).generating)
+	cache := func(bound int) int64 {
+		return planMemory(smolLM2, load{rows: 8, trajectoryTokens: 2000, cacheTokens: bound, elementBytes: 4}).generating[0].bytes
 	}
-	free := generating(0) // 8 rows of 32 pages
-	if half := generating(128 * 64); 2*half != free || generating(128*64-63) != half || generating(1<<20) != free {
+	free := cache(0) // 8 rows of 32 pages
+	if half := cache(128 * 64); 2*half != free || cache(128*64-63) != half || cache(1<<20) != free {
 		t.Errorf("%d bytes under half of the tokens, %d without a bound", half, free)
 	}
 }
