@@ -25,8 +25,11 @@ type Shape struct {
 // Fits refuses a shape whose longest sequence, a trajectory with the answer behind it, is longer than
 // the context of a model.
 func (s Shape) Fits(a model.Architecture) error {
-	if tokens := s.TrajectoryTokens() + s.AnswerTokens; tokens > a.MaxPositions {
-		return fmt.Errorf("[bench] asks for %d tokens in one sequence, but the context of the model has %d", tokens, a.MaxPositions)
+	// In floating point: any count may be asked for, and integers would wrap around to one that fits.
+	turns := float64(s.Turns)
+	tokens := float64(s.PromptTokens) + turns*float64(s.TurnTokens) + (turns-1)*float64(s.ToolTokens) + float64(s.AnswerTokens)
+	if tokens > float64(a.MaxPositions) {
+		return fmt.Errorf("[bench] asks for %.0f tokens in one sequence, but the context of the model has %d", tokens, a.MaxPositions)
 	}
 	return nil
 }

@@ -1,0 +1,28 @@
+package bench
+
+import (
+	"math"
+	"testing"
+
+	"github.com/mempo-train/mempo-train/model"
+)
+
+func TestShapeFits(t *testing.T) {
+	context := model.Architecture{MaxPositions: 100}
+	whole := Shape{PromptTokens: 10, Turns: 3, TurnTokens: 20, ToolTokens: 12, AnswerTokens: 6} // 10 + 60 + 24 + 6
+	if err := whole.Fits(context); err != nil {
+		t.Errorf("exactly the context: %v", err)
+	}
+	for name, set := range map[string]func(*Shape){
+		"one token more":           func(s *Shape) { s.AnswerTokens++ },
+		"turns that wrap around":   func(s *Shape) { s.Turns = math.MaxInt },
+		"results that wrap around": func(s *Shape) { s.ToolTokens = math.MaxInt },
+		"an answer that does":      func(s *Shape) { s.AnswerTokens = math.MaxInt },
+	} {
+		shape := whole
+		set(&shape)
+		if err := shape.Fits(context); err == nil {
+			t.Errorf("%s: %+v fits in %d positions", name, shape, context.MaxPositions)
+		}
+	}
+}
