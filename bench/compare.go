@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"strings"
 
@@ -19,6 +18,9 @@ type Other struct {
 	// Ratio is the other program's median time over ours: above 1 ours is faster.
 	Ratio float64 `json:"ratio,omitempty"`
 }
+
+// mostSeconds bounds the time of a stage, some thirty years: ratios beyond it are no numbers any more.
+const mostSeconds = 1e9
 
 // ReadOthers reads {"stages":[{"stage":…,"median_seconds":…,"peak_memory_bytes":…}, …]}. Other keys are
 // left alone, so that a Report is such a file.
@@ -43,8 +45,8 @@ func ReadOthers(path string) ([]Other, error) {
 			return nil, fmt.Errorf(`%s: entry %d of "stages" has no "stage", which names it`, path, k+1)
 		case seen[other.Stage]:
 			return nil, fmt.Errorf("%s: stage %q occurs twice, allowed is once", path, other.Stage)
-		case seconds <= 0 || math.IsInf(seconds, 0):
-			return nil, fmt.Errorf(`%s: "median_seconds" of stage %q is %v, allowed is a number above 0`, path, other.Stage, seconds)
+		case seconds <= 0 || seconds > mostSeconds:
+			return nil, fmt.Errorf(`%s: "median_seconds" of stage %q is %v, allowed is a number above 0, at most %g`, path, other.Stage, seconds, mostSeconds)
 		case other.PeakMemoryBytes < 0:
 			return nil, fmt.Errorf(`%s: "peak_memory_bytes" of stage %q is %d, allowed is 0 or more`, path, other.Stage, other.PeakMemoryBytes)
 		}

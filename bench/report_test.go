@@ -107,6 +107,7 @@ func TestCompare(t *testing.T) {
 		`{"stages":[{"median_seconds":1}]}`:                                                     "entry 1",
 		`{"stages":[{"stage":"a"}]}`:                                                            `"median_seconds" of stage "a" is 0`,
 		`{"stages":[{"stage":"a","median_seconds":-1}]}`:                                        "above 0",
+		`{"stages":[{"stage":"a","median_seconds":1e308}]}`:                                     "at most 1e+09",
 		`{"stages":[{"stage":"a","median_seconds":"1"}]}`:                                       "median_seconds",
 		`{"stages":[{"stage":"a","median_seconds":1,"peak_memory_bytes":-1}]}`:                  "peak_memory_bytes",
 		`{"stages":[{"stage":"a","median_seconds":1},{"stage":"a","median_seconds":1}]}`:        "twice",
