@@ -7,7 +7,6 @@ package index
 import (
 	"context"
 	"math"
-	"sort"
 	"sync"
 
 	"github.com/mempo-train/mempo-train/retrieval"
@@ -105,11 +104,6 @@ func (x *BM25) Search(ctx context.Context, query string, topk int) ([]retrieval.
 	return found, nil
 }
 
-type hit struct {
-	passage uint32
-	score   float64
-}
-
 func (x *BM25) rank(ctx context.Context, query string, topk int) ([]hit, error) {
 	words, counts := x.queryWords(query)
 	s := x.scratch.Get().(*scratch)
@@ -134,7 +128,11 @@ func (x *BM25) rank(ctx context.Context, query string, topk int) ([]hit, error) 
 			*score += weight * tf / (tf + x.norms[p.passage])
 		}
 	}
-	return best(s.scores, s.touched, topk), ctx.Err()
+	best := ranking{limit: topk}
+	for _, passage := range s.touched {
+		best.offer(hit{passage, s.scores[passage]})
+	}
+	return best.hits, ctx.Err()
 }
 
 // queryWords lists the query's words that the corpus has, in order of first use, with how often
@@ -151,29 +149,4 @@ func (x *BM25) queryWords(query string) (words []string, counts map[string]float
 		counts[string(word)]++
 	})
 	return words, counts
-}
-
-// best picks the topk highest scores, in order, ties by position.
-func best(scores []float64, touched []uint32, topk int) []hit {
-	var top []hit
-	for _, passage := range touched {
-		h := hit{passage, scores[passage]}
-		if len(top) >= topk && (topk <= 0 || !h.before(top[len(top)-1])) {
-			continue
-		}
-		at := sort.Search(len(top), func(k int) bool { return h.before(top[k]) })
-		if len(top) < topk {
-			top = append(top, hit{})
-		}
-		copy(top[at+1:], top[at:])
-		top[at] = h
-	}
-	return top
-}
-
-func (h hit) before(other hit) bool {
-	if h.score != other.score {
-		return h.score > other.score
-	}
-	return h.passage < other.passage
 }
