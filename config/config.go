@@ -45,13 +45,28 @@ type Model struct {
 
 // Data are the questions.
 type Data struct {
-	Train           List   `toml:"train"`             // question files, read as one set
-	Eval            List   `toml:"eval"`              // question files of the evaluations during training. none (own)
-	Fields          Fields `toml:"fields"`            // columns of the files, where they are not those of a known shape
-	OverLength      string `toml:"over_length"`       // a question whose prompt is too long: "drop" it (counted, shown) or "error". "drop" (own)
-	MaxPromptTokens int    `toml:"max_prompt_tokens"` // longest prompt, system prompt and template included; 0: what leaves room for one turn in the context. 0 (own)
-	Shuffle         bool   `toml:"shuffle"`           // draw the questions in an order seeded anew each pass; false: in file order. true (verl)
+	Train           List     `toml:"train"`             // question files, read as one set
+	Eval            List     `toml:"eval"`              // question files of the evaluations during training. none (own)
+	Mix             []Source `toml:"mix"`               // training questions of several sources, in place of Train. none (own)
+	EvalMix         []Source `toml:"eval_mix"`          // likewise of evaluations, in place of Eval. none (own)
+	Fields          Fields   `toml:"fields"`            // columns of the files, where they are not those of a known shape
+	OverLength      string   `toml:"over_length"`       // a question whose prompt is too long: "drop" it (counted, shown) or "error". "drop" (own)
+	MaxPromptTokens int      `toml:"max_prompt_tokens"` // longest prompt, system prompt and template included; 0: what leaves room for one turn in the context. 0 (own)
+	Shuffle         bool     `toml:"shuffle"`           // draw the questions in an order seeded anew each pass; false: in file order. true (verl)
 }
+
+// Source is a part of the questions, with files and a share of its own.
+type Source struct {
+	Files            List    `toml:"files"`              // question files, or patterns of their names
+	Name             string  `toml:"name"`               // of the benchmark, for questions whose file does not say it. "" (own)
+	Weight           float64 `toml:"weight"`             // of the draws, this one's part in the sum of all weights. 1 (own)
+	Sample           int     `toml:"sample"`             // questions drawn of the source once, at the start; 0 is all. 0 (own)
+	Seed             int64   `toml:"seed"`               // of that sample. 0 (own)
+	MaxQuestionChars int     `toml:"max_question_chars"` // longer questions are left out; 0 is no bound. 0 (own)
+	Fields           Fields  `toml:"fields"`             // columns of its files; what is not set is as in data.fields
+}
+
+func (s *Source) setDefaults() { s.Weight = 1 }
 
 // Fields name the columns of a question file; "" is the column of the known shapes.
 type Fields struct {
@@ -244,7 +259,7 @@ func Default() *Config {
 	return &Config{
 		Run:   Run{Resume: "auto"},
 		Model: Model{DType: "auto", Device: "auto", ActivationCheckpointing: "none"},
-		Data:  Data{Train: List{}, Eval: List{}, OverLength: "drop", Shuffle: true},
+		Data:  Data{Train: List{}, Eval: List{}, Mix: []Source{}, EvalMix: []Source{}, OverLength: "drop", Shuffle: true},
 		Rollout: Rollout{
 			QuestionsPerStep: 4, GroupSize: 16, Temperature: 1, TopP: 1, Context: "full", Format: "chat", Schedule: "auto",
 			MaxTurns: 8, MaxTurnTokens: 512, MaxResponseTokens: 8192, ToolResultTokens: 512, OnNoAction: "end",

@@ -86,6 +86,10 @@ func (r *reader) table(entries map[string]toml.Primitive, path []string, target 
 }
 
 func (r *reader) value(entry toml.Primitive, path []string, field reflect.Value) {
+	if isListOfTables(field.Type()) {
+		r.list(entry, path, field)
+		return
+	}
 	if field.Kind() != reflect.Struct {
 		notAMap := field.Kind() == reflect.Map && !r.isTable(path) // the library takes anything for a map
 		if err := r.meta.PrimitiveDecode(entry, field.Addr().Interface()); err != nil || notAMap {
@@ -99,6 +103,38 @@ func (r *reader) value(entry toml.Primitive, path []string, field reflect.Value)
 		return
 	}
 	r.table(entries, path, field)
+}
+
+// list fills a list of tables. A key that an element leaves out has the default of elements.
+func (r *reader) list(entry toml.Primitive, path []string, field reflect.Value) {
+	var elements []map[string]toml.Primitive
+	err := r.meta.PrimitiveDecode(entry, &elements)
+	noTable := func(keys map[string]toml.Primitive) bool { return keys == nil } // the library takes anything for a map
+	if err != nil || slices.ContainsFunc(elements, noTable) {
+		r.wrongType(entry, path, field)
+		return
+	}
+	field.Set(reflect.MakeSlice(field.Type(), 0, len(elements)))
+	for _, keys := range elements {
+		element := newElement(field.Type())
+		r.table(keys, path, element)
+		field.Set(reflect.Append(field, element))
+	}
+}
+
+// isListOfTables tells whether a key of a Go type takes tables, as in [[data.mix]].
+func isListOfTables(t reflect.Type) bool {
+	return t.Kind() == reflect.Slice && t.Elem().Kind() == reflect.Struct
+}
+
+// newElement is an element of a list of tables with its defaults, which the method setDefaults of a
+// pointer to it fills in.
+func newElement(list reflect.Type) reflect.Value {
+	element := reflect.New(list.Elem())
+	if d, ok := element.Interface().(interface{ setDefaults() }); ok {
+		d.setDefaults()
+	}
+	return element.Elem()
 }
 
 func (r *reader) wrongType(entry toml.Primitive, path []string, field reflect.Value) {
@@ -160,6 +196,9 @@ var tomlNames = map[string]string{
 
 // wanted says in words what a key of a Go type takes.
 func wanted(t reflect.Type) string {
+	if isListOfTables(t) {
+		return "a list of tables"
+	}
 	switch t.Kind() {
 	case reflect.String:
 		return "a string"
@@ -170,6 +209,9 @@ func wanted(t reflect.Type) string {
 	case reflect.Struct:
 		return "a table"
 	case reflect.Slice:
+		if t.Elem().Kind() == reflect.Int {
+			return "a list of whole numbers"
+		}
 		return "a list of strings"
 	case reflect.Map:
 		return "a table"

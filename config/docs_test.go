@@ -75,9 +75,14 @@ func origins(t *testing.T, root string) map[string]string {
 				t.Fatal(err)
 			}
 			key := strings.TrimPrefix(path+"."+reflect.StructTag(tag).Get("toml"), ".")
-			if inner, ok := field.Type.(*ast.Ident); ok && structs[inner.Name] != nil {
+			fieldType := field.Type
+			if list, ok := fieldType.(*ast.ArrayType); ok {
+				fieldType = list.Elt
+			}
+			if inner, ok := fieldType.(*ast.Ident); ok && structs[inner.Name] != nil {
 				walk(inner.Name, key)
-			} else if match := origin.FindStringSubmatch(strings.TrimSpace(field.Comment.Text())); match != nil {
+			}
+			if match := origin.FindStringSubmatch(strings.TrimSpace(field.Comment.Text())); match != nil {
 				found[key] = match[1]
 			} else {
 				found[key] = "–"
@@ -88,14 +93,20 @@ func origins(t *testing.T, root string) map[string]string {
 	return found
 }
 
+// repeats tells a table whose keys are listed once elsewhere: [eval.tools] repeats [tools], and the
+// columns of a source those of all.
+func repeats(e entry) bool {
+	return strings.HasPrefix(e.path(), "eval.tools.") || strings.HasPrefix(e.path(), "data.eval_mix.") || strings.HasPrefix(e.path(), "data.mix.fields.")
+}
+
 // A reference lists every key once, in the order of the structs, with its default and where that
-// comes from. [eval.tools] repeats [tools].
+// comes from.
 func TestAReferenceListsEveryKey(t *testing.T) {
 	for _, reference := range references {
 		rows, from := documentedKeys(t, reference.document), origins(t, reference.root)
 		next := 0
 		for _, e := range entries(reference.fresh()) {
-			if e.isTable() || strings.HasPrefix(e.path(), "eval.tools.") {
+			if e.isTable() || repeats(e) {
 				continue
 			}
 			if next == len(rows) || rows[next].key != e.path() {
@@ -113,6 +124,12 @@ func TestAReferenceListsEveryKey(t *testing.T) {
 				continue
 			}
 			documented := reference.fresh()
+			if e.list != "" {
+				if row.value != literal(e.value) {
+					t.Errorf("%s: the default is %s in %s, %s in the program", row.key, row.value, reference.document, literal(e.value))
+				}
+				continue
+			}
 			if problems := read(row.key+" = "+row.value, documented, false); len(problems) > 0 {
 				t.Errorf("%s: the default %s in %s is none: %s", row.key, row.value, reference.document, problems[0].text)
 			} else if differences := diff(documented, reference.fresh()); len(differences) > 0 {

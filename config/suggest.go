@@ -11,7 +11,8 @@ import (
 type entry struct {
 	table string // dotted name of the table it stands in, "" for the file itself
 	name  string
-	value reflect.Value
+	value reflect.Value // of a key of a list's elements: its default
+	list  string        // dotted name of the list of tables whose elements have it, "" for none
 }
 
 func (e entry) path() string {
@@ -24,19 +25,22 @@ func (e entry) path() string {
 func (e entry) isTable() bool { return e.value.Kind() == reflect.Struct }
 
 // entries lists everything a file of target's kind, a pointer to a struct, can hold: tables before
-// their keys, in the order of the structs.
-func entries(target any) []entry { return below(reflect.ValueOf(target).Elem(), "") }
+// their keys, in the order of the structs. A list of tables is followed by the keys of an element.
+func entries(target any) []entry { return below(reflect.ValueOf(target).Elem(), "", "") }
 
-func below(table reflect.Value, path string) []entry {
-	var list []entry
+func below(table reflect.Value, path, list string) []entry {
+	var found []entry
 	for k := range table.NumField() {
-		e := entry{path, table.Type().Field(k).Tag.Get("toml"), table.Field(k)}
-		list = append(list, e)
-		if e.isTable() {
-			list = append(list, below(e.value, e.path())...)
+		e := entry{path, table.Type().Field(k).Tag.Get("toml"), table.Field(k), list}
+		found = append(found, e)
+		switch {
+		case e.isTable():
+			found = append(found, below(e.value, e.path(), list)...)
+		case isListOfTables(e.value.Type()):
+			found = append(found, below(newElement(e.value.Type()), e.path(), e.path())...)
 		}
 	}
-	return list
+	return found
 }
 
 // unknown says that there is nothing at path, and which of all entries may have been meant. at is

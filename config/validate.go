@@ -113,8 +113,8 @@ func (c *Config) ValidateEvaluation() error {
 	var r rules
 	c.Run.checkPlace(&r)
 	c.Model.check(&r, "the HuggingFace folder of the model to evaluate")
-	r.files("data.eval", c.Data.Eval, "one or more question files")
-	c.Data.checkLengths(&r)
+	r.sources("data.eval", c.Data.Eval, "data.eval_mix", c.Data.EvalMix)
+	c.Data.check(&r)
 	c.checkRollout(&r)
 	c.checkReward(&r)
 	c.checkEval(&r)
@@ -131,8 +131,8 @@ var device = regexp.MustCompile(`^(auto|cpu|cuda(:[0-9]+)?)$`)
 func (c *Config) checkRun(r *rules) {
 	c.Run.check(r)
 	c.Model.check(r, toTrain)
-	r.files("data.train", c.Data.Train, "one or more question files")
-	c.Data.checkLengths(r)
+	r.sources("data.train", c.Data.Train, "data.mix", c.Data.Mix)
+	c.Data.check(r)
 	r.oneOf("scoring.form", c.Scoring.Form, "naive", "shared", "cached")
 	r.oneOf("scoring.old_log_prob", c.Scoring.OldLogProb, "recompute", "rollout")
 	c.Checkpoint.check(r)
@@ -160,11 +160,6 @@ func (m Model) check(r *rules, path string) {
 		r.violated("model.device", quoted(m.Device), `"auto", "cpu", "cuda" or "cuda:N"`)
 	}
 	between(r, "model.threads", m.Threads, 0, 1024)
-}
-
-func (d Data) checkLengths(r *rules) {
-	r.oneOf("data.over_length", d.OverLength, "drop", "error")
-	atLeast(r, "data.max_prompt_tokens", d.MaxPromptTokens, 0)
 }
 
 func (c Checkpoint) check(r *rules) {

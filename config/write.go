@@ -47,7 +47,7 @@ func diff(a, b any) []Difference {
 	var differences []Difference
 	inB := entries(b)
 	for k, e := range entries(a) {
-		if !e.isTable() && !reflect.DeepEqual(e.value.Interface(), inB[k].value.Interface()) {
+		if !e.isTable() && e.list == "" && !reflect.DeepEqual(e.value.Interface(), inB[k].value.Interface()) {
 			differences = append(differences, Difference{e.path(), literal(e.value), literal(inB[k].value)})
 		}
 	}
@@ -56,9 +56,29 @@ func diff(a, b any) []Difference {
 
 // literal is a value as it stands in a TOML file.
 func literal(value reflect.Value) string {
+	if isListOfTables(value.Type()) {
+		tables := make([]string, value.Len())
+		for k := range tables {
+			tables[k] = inline(value.Index(k))
+		}
+		return "[" + strings.Join(tables, ", ") + "]"
+	}
 	data, err := toml.Marshal(map[string]any{"v": value.Interface()})
 	if err != nil {
 		return fmt.Sprint(value.Interface())
 	}
 	return strings.TrimPrefix(strings.TrimSuffix(string(data), "\n"), "v = ")
+}
+
+// inline is a struct as a TOML table on one line.
+func inline(table reflect.Value) string {
+	keys := make([]string, table.NumField())
+	for k := range keys {
+		value := literal(table.Field(k))
+		if table.Field(k).Kind() == reflect.Struct {
+			value = inline(table.Field(k))
+		}
+		keys[k] = table.Type().Field(k).Tag.Get("toml") + " = " + value
+	}
+	return "{" + strings.Join(keys, ", ") + "}"
 }
