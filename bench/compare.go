@@ -62,7 +62,11 @@ func CheckOthers(path string, others []Other, names []string) error {
 		if Selected(names, other.Stage) {
 			return nil
 		}
-		there = append(there, other.Stage)
+		there = append(there, fmt.Sprintf("%.60q", other.Stage)) // whatever another program wrote
+	}
+	const shown = 10
+	if more := len(there) - shown; more > 0 {
+		there = append(there[:shown], fmt.Sprintf("%d more", more))
 	}
 	return fmt.Errorf("%s has no stage that is measured here: it has %s, measured are %s", path, strings.Join(there, ", "), strings.Join(names, ", "))
 }

@@ -53,6 +53,9 @@ func above[T number](r *rules, key string, found, limit T) {
 	}
 }
 
+// mostTrajectories bounds the factors of a step's size, so that a slip of a digit is found before memory is.
+const mostTrajectories = 100_000
+
 // leastTemperature above 0: logits are divided by it.
 const leastTemperature = 1e-6
 
@@ -172,8 +175,8 @@ func (c Checkpoint) check(r *rules) {
 
 func (c *Config) checkRollout(r *rules) {
 	o := c.Rollout
-	atLeast(r, "rollout.questions_per_step", o.QuestionsPerStep, 1)
-	atLeast(r, "rollout.group_size", o.GroupSize, 1)
+	between(r, "rollout.questions_per_step", o.QuestionsPerStep, 1, mostTrajectories)
+	between(r, "rollout.group_size", o.GroupSize, 1, mostTrajectories)
 	divisor(r, "rollout.temperature", o.Temperature, leastTemperature)
 	if o.TopP != 1 {
 		r.violated("rollout.top_p", o.TopP, "1, as training samples from the whole distribution (eval.top_p is free)")
