@@ -105,16 +105,7 @@ type mark struct {
 // compose is NFC of a segment: decompose, bring marks into canonical order, compose.
 func compose(segment string) string {
 	marks := decompose(segment)
-	for start := 0; start < len(marks); {
-		end := start + 1
-		if marks[start].class != 0 {
-			for end < len(marks) && marks[end].class != 0 {
-				end++
-			}
-			slices.SortStableFunc(marks[start:end], func(a, b mark) int { return cmp.Compare(a.class, b.class) })
-		}
-		start = end
-	}
+	orderMarks(marks)
 	starter := -1     // place in kept of the character that marks are composed with
 	last := uint8(0)  // class of the last mark kept after the starter
 	kept := marks[:0] // what is left after composition
@@ -137,6 +128,20 @@ func compose(segment string) string {
 		out = utf8.AppendRune(out, m.r)
 	}
 	return string(out)
+}
+
+// orderMarks brings runs of marks into canonical order.
+func orderMarks(marks []mark) {
+	for start := 0; start < len(marks); {
+		end := start + 1
+		if marks[start].class != 0 {
+			for end < len(marks) && marks[end].class != 0 {
+				end++
+			}
+			slices.SortStableFunc(marks[start:end], func(a, b mark) int { return cmp.Compare(a.class, b.class) })
+		}
+		start = end
+	}
 }
 
 // decompose gives the full canonical decomposition of a segment.

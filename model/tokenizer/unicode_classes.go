@@ -36,15 +36,21 @@ type classTable struct {
 	ascii [utf8.RuneSelf]class
 }
 
-// classes is built once, at its first use.
-var classes = sync.OnceValue(newClassTable)
+// classRanges are the characters of one class.
+type classRanges struct {
+	ranges [][2]rune
+	class  class
+}
 
-func newClassTable() *classTable {
+// classes is built once, at its first use.
+var classes = sync.OnceValue(func() *classTable {
+	return newClassTable(classRanges{letterRanges, letter}, classRanges{numberRanges, number},
+		classRanges{spaceRanges, space}, classRanges{digitRanges, digit})
+})
+
+func newClassTable(tables ...classRanges) *classTable {
 	t := &classTable{pages: make([][pageSize]class, 1)} // page 0 has no classes
-	for _, table := range []struct {
-		ranges [][2]rune
-		class  class
-	}{{letterRanges, letter}, {numberRanges, number}, {spaceRanges, space}, {digitRanges, digit}} {
+	for _, table := range tables {
 		for _, r := range table.ranges {
 			for c := r[0]; c <= r[1]; c++ {
 				t.add(c, table.class)
