@@ -21,3 +21,14 @@ type Searcher interface {
 type Accessor interface {
 	Access(ctx context.Context, url string) (string, error)
 }
+
+// Scored is a passage with how well it fits: the measure is the searcher's own, more is better.
+type Scored struct {
+	Passage
+	Score float64
+}
+
+// BatchSearcher searches for several queries at once, as a Searcher does for one.
+type BatchSearcher interface {
+	SearchBatch(ctx context.Context, queries []string, topk int) ([][]Scored, error)
+}

@@ -34,10 +34,29 @@ func LoadCorpus(path string) ([]retrieval.Passage, error) {
 }
 
 func readCorpus(r io.Reader) ([]retrieval.Passage, error) {
-	scanner := bufio.NewScanner(r)
-	scanner.Buffer(make([]byte, 0, 64<<10), maxLine)
 	var passages []retrieval.Passage
 	lines := map[string]int{} // of an id
+	err := scanCorpus(r, func(line int, passage retrieval.Passage) error {
+		if first, ok := lines[passage.ID]; ok {
+			return fmt.Errorf("id %q is already that of line %d; ids must be unique", passage.ID, first)
+		}
+		lines[passage.ID] = line
+		passages = append(passages, passage)
+		return nil
+	})
+	if err != nil {
+		return nil, err
+	}
+	if len(passages) == 0 {
+		return nil, fmt.Errorf("holds no passage, want one a line: %s", corpusExample)
+	}
+	return passages, nil
+}
+
+// scanCorpus calls each with every passage and its line, counted from 1. Its errors name the line.
+func scanCorpus(r io.Reader, each func(line int, passage retrieval.Passage) error) error {
+	scanner := bufio.NewScanner(r)
+	scanner.Buffer(make([]byte, 0, 64<<10), maxLine)
 	n := 0
 	for scanner.Scan() {
 		n++
@@ -50,24 +69,19 @@ func readCorpus(r io.Reader) ([]retrieval.Passage, error) {
 		}
 		passage, err := retrieval.ParsePassage(line)
 		if err != nil {
-			return nil, fmt.Errorf("line %d: %w; a right line: %s", n, err, corpusExample)
+			return fmt.Errorf("line %d: %w; a right line: %s", n, err, corpusExample)
 		}
 		if passage.ID == "" {
-			return nil, fmt.Errorf("line %d: no id; a right line: %s", n, corpusExample)
+			return fmt.Errorf("line %d: no id; a right line: %s", n, corpusExample)
 		}
-		if first, ok := lines[passage.ID]; ok {
-			return nil, fmt.Errorf("line %d: id %q is already that of line %d; ids must be unique", n, passage.ID, first)
+		if err := each(n, passage); err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
 		}
-		lines[passage.ID] = n
-		passages = append(passages, passage)
 	}
 	if err := scanner.Err(); errors.Is(err, bufio.ErrTooLong) {
-		return nil, fmt.Errorf("line %d: longer than %d MiB", n+1, maxLine>>20)
+		return fmt.Errorf("line %d: longer than %d MiB", n+1, maxLine>>20)
 	} else if err != nil {
-		return nil, fmt.Errorf("line %d: %w", n+1, err)
+		return fmt.Errorf("line %d: %w", n+1, err)
 	}
-	if len(passages) == 0 {
-		return nil, fmt.Errorf("holds no passage, want one a line: %s", corpusExample)
-	}
-	return passages, nil
+	return nil
 }

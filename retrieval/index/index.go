@@ -1,0 +1,287 @@
+package index
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/mempo-train/mempo-train/retrieval"
+)
+
+// The methods of searching an index.
+const (
+	MethodBM25   = "bm25"
+	MethodDense  = "dense"
+	MethodHybrid = "hybrid"
+)
+
+// Options are how an index is searched.
+type Options struct {
+	Method      string            // "" is the best that the index has: hybrid, dense, bm25 in this order
+	Approximate bool              // dense by the graph, not by all vectors
+	EF          int               // candidates of an approximate search. 0 is 128
+	RRFK        float64           // k of the reciprocal rank fusion. 0 is 60 (Cormack, Clarke and Büttcher, 2009)
+	Depth       int               // passages of each method that hybrid fuses. 0 is 100
+	Encoder     retrieval.Encoder // of queries; nil where only vectors are searched for
+	Exact       ExactSearcher     // nil is PlainExact
+	Graphs      GraphLibrary
+}
+
+// Index is an index that was built, opened. It is safe for concurrent use. Searches for several
+// queries at once share one call of the encoder and one matrix product.
+type Index struct {
+	manifest *Manifest
+	options  Options
+	passages *passages
+	titles   *titles
+	bm25     *storedBM25   // nil where it is not searched
+	vectors  *mapped       // nil where they are not searched
+	graph    Graph         // nil for exact search
+	slots    chan struct{} // of searches of BM25 under way
+}
+
+var _ retrieval.BatchSearcher = (*Index)(nil)
+
+// Resolve is a method that an index has, or an error that says why it has not.
+func (m *Manifest) Resolve(method string) (string, error) {
+	switch {
+	case method == "" && m.Words != nil && m.Encoder != nil:
+		return MethodHybrid, nil
+	case method == "" && m.Encoder != nil:
+		return MethodDense, nil
+	case method == "":
+		return MethodBM25, nil
+	case method != MethodBM25 && m.Encoder == nil:
+		return "", fmt.Errorf("method %q needs vectors, which the index was built without", method)
+	case method != MethodDense && m.Words == nil:
+		return "", fmt.Errorf("method %q needs bm25, which the index was built without", method)
+	}
+	return method, nil
+}
+
+// CheckEncoder refuses an encoder that is not the one that made the vectors of an index.
+func (m *Manifest) CheckEncoder(now EncoderIdentity) error {
+	if what := now.difference(m.Encoder); what != "" {
+		return fmt.Errorf("the encoder does not fit the index: %s", what)
+	}
+	return nil
+}
+
+// Open opens an index that Build made. Folders that are broken, cut or of something else are errors
+// that name the file.
+func Open(dir string, o Options) (*Index, error) {
+	if err := checkByteOrder(); err != nil {
+		return nil, err
+	}
+	m, err := ReadManifest(dir)
+	if err != nil {
+		return nil, err
+	}
+	if o.Method, err = m.Resolve(o.Method); err != nil {
+		return nil, fmt.Errorf("index %s: %w", dir, err)
+	}
+	o.setDefaults()
+	x := &Index{manifest: m, options: o, slots: make(chan struct{}, runtime.GOMAXPROCS(0))}
+	if err := x.open(dir); err != nil {
+		return nil, errors.Join(fmt.Errorf("index %s: %w", dir, err), x.Close())
+	}
+	return x, nil
+}
+
+func (o *Options) setDefaults() {
+	if o.EF == 0 {
+		o.EF = 128
+	}
+	if o.RRFK == 0 {
+		o.RRFK = 60
+	}
+	if o.Depth == 0 {
+		o.Depth = 100
+	}
+	if o.Exact == nil {
+		o.Exact = PlainExact{}
+	}
+}
+
+func (x *Index) open(dir string) (err error) {
+	if err := x.manifest.verify(dir, x.options.Approximate); err != nil {
+		return err
+	}
+	if x.passages, err = openPassages(dir, x.manifest.Passages); err != nil {
+		return err
+	}
+	if x.titles, err = openTitles(dir, x.passages); err != nil {
+		return err
+	}
+	if x.options.Method != MethodDense {
+		if x.bm25, err = openBM25(dir, x.manifest.Passages, *x.manifest.Words); err != nil {
+			return err
+		}
+	}
+	if x.options.Method == MethodBM25 {
+		return nil
+	}
+	dimensions := x.manifest.Encoder.Dimensions
+	if e := x.options.Encoder; e != nil && e.Dimensions() != dimensions {
+		return fmt.Errorf("the encoder has %d dimensions, the vectors have %d", e.Dimensions(), dimensions)
+	}
+	if x.vectors, err = mapFile(filepath.Join(dir, vectorsFile), 4*int64(dimensions)*int64(x.manifest.Passages)); err != nil {
+		return err
+	}
+	if x.options.Approximate {
+		x.graph, err = x.openGraph(filepath.Join(dir, graphFile))
+	}
+	return err
+}
+
+func (x *Index) openGraph(path string) (Graph, error) {
+	if x.manifest.Graph == nil {
+		return nil, errors.New("approximate search needs a graph, which the index was built without (graph.build = true)")
+	}
+	if x.options.Graphs.Open == nil {
+		return nil, errors.New("this program was built without approximate search")
+	}
+	return x.options.Graphs.Open(path, x.manifest.Encoder.Dimensions)
+}
+
+// Close gives memory and files back; no search may be under way.
+func (x *Index) Close() error {
+	var errs []error
+	if x.graph != nil {
+		errs = append(errs, x.graph.Close())
+	}
+	if x.bm25 != nil {
+		errs = append(errs, x.bm25.Close())
+	}
+	if x.titles != nil {
+		errs = append(errs, x.titles.Close())
+	}
+	if x.passages != nil {
+		errs = append(errs, x.passages.Close())
+	}
+	return errors.Join(append(errs, x.vectors.Close())...)
+}
+
+// Manifest is what the index was made of.
+func (x *Index) Manifest() *Manifest { return x.manifest }
+
+// Method is what it is searched by.
+func (x *Index) Method() string { return x.options.Method }
+
+// SearchBatch finds the topk passages of each query, best first. Scores are those of BM25, inner
+// products, or sums of reciprocal ranks.
+func (x *Index) SearchBatch(ctx context.Context, queries []string, topk int) ([][]retrieval.Scored, error) {
+	if len(queries) == 0 || topk < 1 {
+		return make([][]retrieval.Scored, len(queries)), nil
+	}
+	switch x.options.Method {
+	case MethodBM25:
+		hits, err := x.byWords(ctx, queries, topk)
+		return x.found(hits, err)
+	case MethodDense:
+		hits, err := x.byMeaning(ctx, queries, topk)
+		return x.found(hits, err)
+	}
+	return x.hybrid(ctx, queries, topk)
+}
+
+// SearchVectors is SearchBatch of an index with vectors, for queries that are encoded already.
+func (x *Index) SearchVectors(_ context.Context, queries [][]float32, topk int) ([][]retrieval.Scored, error) {
+	if x.vectors == nil {
+		return nil, errors.New("this index is not searched by vectors")
+	}
+	hits, err := x.byVectors(queries, topk)
+	return x.found(hits, err)
+}
+
+// Dimensions is the length of a vector, 0 where the index is not searched by them.
+func (x *Index) Dimensions() int {
+	if x.vectors == nil {
+		return 0
+	}
+	return x.manifest.Encoder.Dimensions
+}
+
+// byWords searches by BM25, for as many queries at the same time as there are cores.
+func (x *Index) byWords(ctx context.Context, queries []string, topk int) ([][]hit, error) {
+	hits := make([][]hit, len(queries))
+	group, ctx := errgroup.WithContext(ctx)
+	for q, query := range queries {
+		select {
+		case x.slots <- struct{}{}:
+		case <-ctx.Done():
+			return nil, errors.Join(group.Wait(), ctx.Err())
+		}
+		group.Go(func() (err error) {
+			defer func() { <-x.slots }()
+			hits[q], err = x.bm25.search(ctx, query, topk)
+			return err
+		})
+	}
+	return hits, group.Wait()
+}
+
+func (x *Index) byMeaning(ctx context.Context, queries []string, topk int) ([][]hit, error) {
+	if x.options.Encoder == nil {
+		return nil, errors.New("the index was opened without an encoder")
+	}
+	texts := make([]string, len(queries))
+	for q, query := range queries {
+		texts[q] = x.manifest.Encoder.QueryPrefix + strings.ToValidUTF8(query, "\uFFFD")
+	}
+	vectors, err := x.options.Encoder.Encode(ctx, texts)
+	if err != nil {
+		return nil, err
+	}
+	return x.byVectors(vectors, topk)
+}
+
+func (x *Index) byVectors(queries [][]float32, topk int) (hits [][]hit, err error) {
+	for _, query := range queries {
+		if err := checkVector(query, x.manifest.Encoder.Dimensions); err != nil {
+			return nil, fmt.Errorf("the vector of a query %w", err)
+		}
+	}
+	topk = min(topk, x.manifest.Passages)
+	var rows [][]int32
+	var scores [][]float32
+	if x.graph != nil {
+		rows, scores, err = x.graph.Search(queries, max(x.options.EF, topk), topk)
+	} else {
+		rows, scores, err = x.options.Exact.TopK(queries, x.vectors.float32s(), x.manifest.Encoder.Dimensions, topk)
+	}
+	if err != nil {
+		return nil, err
+	}
+	hits = make([][]hit, len(queries))
+	for q := range hits {
+		for k, row := range rows[q] {
+			hits[q] = append(hits[q], hit{uint32(row), float64(scores[q][k])})
+		}
+	}
+	return hits, nil
+}
+
+// found puts passages in the place of hits.
+func (x *Index) found(hits [][]hit, err error) ([][]retrieval.Scored, error) {
+	if err != nil {
+		return nil, err
+	}
+	results := make([][]retrieval.Scored, len(hits))
+	for q, list := range hits {
+		results[q] = make([]retrieval.Scored, len(list))
+		for k, h := range list {
+			passage, err := x.passages.at(int(h.passage))
+			if err != nil {
+				return nil, err
+			}
+			results[q][k] = retrieval.Scored{Passage: passage, Score: h.score}
+		}
+	}
+	return results, nil
+}

@@ -1,0 +1,69 @@
+package index
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"unsafe"
+
+	"github.com/edsrzf/mmap-go"
+)
+
+// mapped is a file in memory, of which the system holds what is used. An empty file has no bytes.
+type mapped struct{ data mmap.MMap }
+
+// mapFile maps a file that must have a length, in bytes.
+func mapFile(path string, want int64) (*mapped, error) {
+	file, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer file.Close()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() || info.Size() != want {
+		return nil, fmt.Errorf("%s has %d bytes, want %d: it was cut or changed", path, info.Size(), want)
+	}
+	if want == 0 {
+		return &mapped{}, nil
+	}
+	data, err := mmap.Map(file, mmap.RDONLY, 0)
+	if err != nil {
+		return nil, fmt.Errorf("cannot map %s: %w", path, err)
+	}
+	return &mapped{data}, nil
+}
+
+// Close gives the memory back; nothing that was read may be used after it.
+func (m *mapped) Close() error {
+	if m == nil || m.data == nil {
+		return nil
+	}
+	return m.data.Unmap()
+}
+
+// float32s is the file as little-endian numbers, as they are in memory.
+func (m *mapped) float32s() []float32 {
+	if len(m.data) < 4 {
+		return nil
+	}
+	return unsafe.Slice((*float32)(unsafe.Pointer(&m.data[0])), len(m.data)/4) // a map begins at a page
+}
+
+// uint64 is the k-th number of the file, and uint32 that of one of narrower numbers; there must be
+// one.
+func (m *mapped) uint64(k int) uint64 { return binary.LittleEndian.Uint64(m.data[8*k:]) }
+func (m *mapped) uint32(k int) uint32 { return binary.LittleEndian.Uint32(m.data[4*k:]) }
+
+// errByteOrder keeps indexes, which are little-endian, off machines that are not.
+var errByteOrder = errors.New("an index needs a little-endian machine")
+
+func checkByteOrder() error {
+	if binary.NativeEndian.Uint16([]byte{1, 0}) != 1 {
+		return errByteOrder
+	}
+	return nil
+}

@@ -1,0 +1,84 @@
+package index
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/mempo-train/mempo-train/retrieval"
+)
+
+// storedPassages writes passages into a folder of their own and opens them.
+func storedPassages(t testing.TB, all []retrieval.Passage) (dir string, p *passages) {
+	t.Helper()
+	dir = t.TempDir()
+	w, err := newPassageWriter(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, passage := range all {
+		if err := w.add(passage); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.close(); err != nil {
+		t.Fatal(err)
+	}
+	if p, err = openPassages(dir, len(all)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = p.Close() })
+	return dir, p
+}
+
+// madeUp are passages over few words, so that equal scores are common.
+func madeUp(r *rand.Rand, n int) []retrieval.Passage {
+	words := []string{"lima", "river", "the", "Peru", "capital", "東京", "ÉTÉ", "zwei", "of", "one"}
+	all := make([]retrieval.Passage, n)
+	for k := range all {
+		var text strings.Builder
+		for range r.IntN(30) {
+			text.WriteString(words[min(r.IntN(len(words)), r.IntN(len(words)))] + " ")
+		}
+		all[k] = retrieval.Passage{ID: fmt.Sprint("p", k), Contents: fmt.Sprintf("\"Title %d\"\n%s", k%17, text.String())}
+	}
+	return all
+}
+
+// The files give the hits of BM25 in memory, with the same scores to the last bit.
+func TestStoredBM25IsBM25(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 4))
+	for _, n := range []int{1, 2, 50, 3000} {
+		all := madeUp(r, n)
+		dir, p := storedPassages(t, all)
+		words, err := buildWords(t.Context(), dir, p, func(int) {})
+		if err != nil {
+			t.Fatal(err)
+		}
+		stored, err := openBM25(dir, n, words)
+		if err != nil {
+			t.Fatal(err)
+		}
+		memory := NewBM25(all)
+		for _, query := range []string{"", "none", "lima", "the river of the capital of Peru", "東京 été", "title 3", "one one two ZWEI"} {
+			for _, k := range []int{0, 1, 7, 100} {
+				want, err := memory.rank(context.Background(), query, k)
+				if err != nil {
+					t.Fatal(err)
+				}
+				got, err := stored.search(t.Context(), query, k)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if fmt.Sprint(got) != fmt.Sprint(want) {
+					t.Fatalf("%d passages, %q, best %d: %v, in memory %v", n, query, k, got, want)
+				}
+			}
+		}
+		if err := stored.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
