@@ -34,6 +34,11 @@ type RefusedError struct {
 	Reason string
 }
 
+// Refuse makes the RefusedError of an address, of which it keeps the beginning.
+func Refuse(address, reason string) *RefusedError {
+	return &RefusedError{URL: firstBytes([]byte(address)), Reason: reason}
+}
+
 func (e *RefusedError) Error() string {
 	return fmt.Sprintf("address %q refused: %s", e.URL, e.Reason)
 }

@@ -14,6 +14,8 @@ import (
 
 	"github.com/hashicorp/go-retryablehttp"
 	"go.uber.org/zap"
+
+	addresses "github.com/mempo-train/mempo-train/retrieval/address"
 )
 
 // HTTPOptions say how a service is called. A zero value stands for the default in brackets.
@@ -28,8 +30,8 @@ type HTTPOptions struct {
 	MaxBackoff     time.Duration // longest wait, also when a Retry-After asks for more [5 s]
 	Concurrency    int           // requests in flight; further calls wait [64]
 	MaxReplyBytes  int64         // of a reply's body, decompressed [16 MiB]
-	// AllowHosts are the only hosts, in lower case, whose pages are asked for. Without any, every
-	// host is allowed that is not a local network's.
+	// AllowHosts are the only hosts, in lower case, "host" or "host:port", whose pages are asked for.
+	// Without any, every host is allowed that is not a local network's.
 	AllowHosts []string
 	// UseProxy takes the proxy from the environment (HTTPS_PROXY and its like).
 	UseProxy bool
@@ -146,8 +148,8 @@ func (h *HTTP) Search(ctx context.Context, query string, topk int) ([]Passage, e
 // Addresses that are not http(s), carry a user name, or lead into the local network are refused
 // without asking the service.
 func (h *HTTP) Access(ctx context.Context, address string) (string, error) {
-	if err := checkAddress(address, h.options.AllowHosts); err != nil {
-		return "", err
+	if _, err := addresses.Parse(address, h.options.AllowHosts); err != nil {
+		return "", Refuse(address, err.Error())
 	}
 	request := struct {
 		URLs []string `json:"urls"`

@@ -155,21 +155,29 @@ func (t *transport) classify(caller context.Context, err error) error {
 	if caller.Err() != nil {
 		return caller.Err()
 	}
+	kind, transient := WireKind(err)
+	detail := err.Error()
+	if errors.Is(err, context.DeadlineExceeded) {
+		detail = fmt.Sprintf("no whole reply within %s", t.timeout)
+	}
+	return &attemptError{kind, detail, transient}
+}
+
+// WireKind is the kind of a ServiceError for an error of a connection, and whether another try may go better.
+func WireKind(err error) (kind string, transient bool) {
 	var network net.Error
 	var dial *net.OpError
 	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		return &attemptError{KindTimeout, fmt.Sprintf("no whole reply within %s", t.timeout), true}
-	case errors.As(err, &network) && network.Timeout():
-		return &attemptError{KindTimeout, err.Error(), true}
+	case errors.Is(err, context.DeadlineExceeded), errors.As(err, &network) && network.Timeout():
+		return KindTimeout, true
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return &attemptError{KindRefused, err.Error(), true}
+		return KindRefused, true
 	case broken(err):
-		return &attemptError{KindReset, err.Error(), true}
+		return KindReset, true
 	case errors.As(err, &dial) && dial.Op == "dial":
-		return &attemptError{KindUnreachable, err.Error(), true}
+		return KindUnreachable, true
 	}
-	return &attemptError{KindReply, err.Error(), false}
+	return KindReply, false
 }
 
 // broken reports whether the other side, or something on the way, ended the connection. The last
