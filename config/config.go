@@ -131,6 +131,9 @@ type Search struct {
 	Corpus      string  `toml:"corpus"`      // JSONL file of passages. "" (own)
 	URL         string  `toml:"url"`         // address of POST /retrieve. "" (own)
 	Index       string  `toml:"index"`       // folder of a built index. "" (own)
+	Method      string  `toml:"method"`      // of searching an index: "bm25", "dense", "hybrid", or "auto": the last of these that it has. "auto" (own)
+	Approximate bool    `toml:"approximate"` // dense search by the graph of the index, not through all vectors. false (own)
+	Encoder     string  `toml:"encoder"`     // HuggingFace folder of the encoder of an index; "" is where it was when the index was built. "" (own)
 	TopK        int     `toml:"topk"`        // passages per search. 3 (source)
 	Timeout     Seconds `toml:"timeout_s"`   // of one try. 10 (own)
 	Tries       int     `toml:"tries"`       // 3 (own)
@@ -253,7 +256,7 @@ func (s Seconds) Duration() time.Duration { return time.Duration(float64(s) * fl
 func Default() *Config {
 	tools := Tools{
 		Enabled: List{"search"}, OnToolFailure: "exclude", MaxFailedSteps: 3,
-		Search: Search{Backend: "bm25", TopK: 3, Timeout: 10, Tries: 3, Concurrency: 64},
+		Search: Search{Backend: "bm25", Method: "auto", TopK: 3, Timeout: 10, Tries: 3, Concurrency: 64},
 		Access: Access{Via: "service", AllowHosts: List{}, Timeout: 10, Tries: 3, Concurrency: 64},
 	}
 	return &Config{

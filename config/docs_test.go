@@ -23,6 +23,8 @@ var references = []struct {
 }{
 	{"docs/config.md", "Config", func() any { return Default() }, func(c any) error { return c.(*Config).Validate() }, 20},
 	{"docs/sft.md", "SFT", func() any { return DefaultSFT() }, func(c any) error { return c.(*SFT).Validate() }, 4},
+	{"docs/index.md", "Index", func() any { return DefaultIndex() }, func(c any) error { return c.(*Index).Validate() }, 3},
+	{"docs/retrieval.md", "Retrieve", func() any { return DefaultRetrieve() }, func(c any) error { return c.(*Retrieve).Validate() }, 3},
 	{"docs/world.md", "World", func() any { return DefaultWorld() }, func(c any) error { return c.(*World).Validate() }, 0},
 }
 
@@ -52,7 +54,7 @@ var origin = regexp.MustCompile(`\((paper|source|verl|own)\)$`)
 func origins(t *testing.T, root string) map[string]string {
 	t.Helper()
 	structs := map[string]*ast.StructType{}
-	for _, name := range []string{"config.go", "sft.go", "world.go"} {
+	for _, name := range []string{"config.go", "sft.go", "world.go", "retrieval.go"} {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)

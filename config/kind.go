@@ -11,9 +11,11 @@ const (
 	KindEvaluation Kind = "evaluation"
 	KindSFT        Kind = "sft"
 	KindWorld      Kind = "world"
+	KindIndex      Kind = "index"
+	KindRetrieve   Kind = "retrieve"
 )
 
-// KindOf tells the kind of a file by its tables: [world] and [sft] are in no other, and an
+// KindOf tells the kind of a file by its tables: [world], [sft], [index] and [retrieve] are in no other, and an
 // evaluation trains no steps. A file that cannot be read as TOML counts as a run, whose reader says
 // what is wrong with it.
 func KindOf(path string) (Kind, error) {
@@ -32,6 +34,10 @@ func KindOf(path string) (Kind, error) {
 		return KindWorld, nil
 	case has("sft"):
 		return KindSFT, nil
+	case has("index"):
+		return KindIndex, nil
+	case has("retrieve"):
+		return KindRetrieve, nil
 	case has("eval") && run["steps"] == nil:
 		return KindEvaluation, nil
 	}

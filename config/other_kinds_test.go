@@ -13,6 +13,10 @@ const smallSFT = "[run]\ndir = \"r\"\nsteps = 10\n[model]\npath = \"m\"\ndtype =
 
 const smallEvaluation = "[run]\ndir = \"e\"\n[model]\npath = \"m\"\n[data]\neval = \"q.jsonl\"\n[tools.search]\ncorpus = \"c.jsonl\"\n[eval]\n"
 
+const smallIndex = "[index]\ndir = \"i\"\ncorpus = \"c.jsonl\"\n"
+
+const smallRetrieve = "[retrieve]\nindex = \"i\"\n"
+
 const smallWorld = "[world]\ndir = \"w\"\n"
 
 func written(t *testing.T, text string) string {
@@ -27,6 +31,7 @@ func written(t *testing.T, text string) string {
 func TestKindsOfFile(t *testing.T) {
 	for text, want := range map[string]Kind{
 		smallSFT: KindSFT, smallEvaluation: KindEvaluation, smallWorld: KindWorld,
+		smallIndex: KindIndex, smallRetrieve: KindRetrieve,
 		"[run]\nsteps = 3\n[eval]\nevery = 2\n": KindRun, "[model]\n": KindRun, "no TOML at all": KindRun, "": KindRun,
 	} {
 		if kind, err := KindOf(written(t, text)); err != nil || kind != want {
@@ -42,6 +47,8 @@ func TestMistakesInOtherKindsOfFile(t *testing.T) {
 	load := map[string]func(string, []string) error{
 		smallSFT:        func(path string, sets []string) error { _, err := LoadSFT(path, sets); return err },
 		smallEvaluation: func(path string, sets []string) error { _, err := LoadEvaluation(path, sets); return err },
+		smallIndex:      func(path string, sets []string) error { _, err := LoadIndex(path, sets); return err },
+		smallRetrieve:   func(path string, sets []string) error { _, err := LoadRetrieve(path, sets); return err },
 		smallWorld:      func(path string, sets []string) error { _, err := LoadWorld(path, sets); return err },
 	}
 	for _, test := range []struct{ text, set, want string }{
@@ -64,6 +71,24 @@ func TestMistakesInOtherKindsOfFile(t *testing.T) {
 		{smallEvaluation, `eval.tools.search.backend="http"`, "eval.tools.search.url is not set"},
 		{smallEvaluation, "model.path=", "model.path is not set, want the HuggingFace folder of the model to evaluate"},
 		{smallEvaluation, "rollout.max_turns=0", "rollout.max_turns is 0"},
+		{smallIndex, "index.corpus=[]", "index.corpus is not set, want one or more files of passages"},
+		{smallIndex, "index.methods=[]", `index.methods is empty, allowed: "bm25", "dense" or both`},
+		{smallIndex, `index.methods=["bm25", "bm25"]`, `index.methods is "bm25" twice`},
+		{smallIndex, "index.methods=hybrid", `index.methods is "hybrid", allowed: "bm25" or "dense"`},
+		{smallIndex, "index.methods=dense", "encoder.path is not set"},
+		{smallIndex, "graph.build=true", `graph.build is true, allowed: true only with "dense" among index.methods`},
+		{smallIndex, "encoder.normalize=true", "encoder.normalize is"},
+		{smallIndex, "encoder.device=tpu", `encoder.device is "tpu"`},
+		{smallIndex, "graph.m=1", "graph.m is 1, allowed: 2 to 1024"},
+		{smallRetrieve, "retrieve.index=", "retrieve.index is not set"},
+		{smallRetrieve, "retrieve.listen=8013", `retrieve.listen is`},
+		{smallRetrieve, "retrieve.listen=:http", `retrieve.listen is ":http", allowed: host and port`},
+		{smallRetrieve, "retrieve.backend=faiss", `retrieve.backend is "faiss", allowed: "index" or "qdrant"`},
+		{smallRetrieve, "retrieve.backend=qdrant", "qdrant.collection is not set"},
+		{smallRetrieve, "retrieve.method=best", `retrieve.method is "best"`},
+		{smallRetrieve, "retrieve.rrf_k=0", "retrieve.rrf_k is 0"},
+		{smallRetrieve, "limits.topk=0", "limits.topk is 0, allowed: 1 to 10000"},
+		{smallRetrieve, "limits.concurency=0", "did you mean concurrency?"},
 		{smallWorld, "world.people=5", "world.people is 5, allowed: 6 to"},
 		{smallWorld, "world.held_out=1", "world.held_out is 1, allowed: 0.05 to 0.95"},
 		{smallWorld, "questions.mix.1=-1", `questions.mix."1" is -1, allowed: 0 or more`},

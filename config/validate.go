@@ -155,13 +155,17 @@ func (u Run) checkPlace(r *rules) {
 	atLeast(r, "run.seed", u.Seed, 0)
 }
 
+func (r *rules) device(key, found string) {
+	if !device.MatchString(found) {
+		r.violated(key, quoted(found), `"auto", "cpu", "cuda" or "cuda:N"`)
+	}
+}
+
 func (m Model) check(r *rules, path string) {
 	r.given("model.path", m.Path, path)
 	r.oneOf("model.dtype", m.DType, "auto", "float32", "bfloat16")
 	r.oneOf("model.activation_checkpointing", m.ActivationCheckpointing, "none", "mlp", "layer")
-	if !device.MatchString(m.Device) {
-		r.violated("model.device", quoted(m.Device), `"auto", "cpu", "cuda" or "cuda:N"`)
-	}
+	r.device("model.device", m.Device)
 	between(r, "model.threads", m.Threads, 0, 1024)
 }
 
@@ -224,6 +228,7 @@ func (t Tools) check(r *rules, prefix string) {
 
 func (s Search) check(r *rules, prefix string, enabled bool) {
 	r.oneOf(prefix+".backend", s.Backend, "bm25", "http", "index")
+	r.oneOf(prefix+".method", s.Method, "auto", "bm25", "dense", "hybrid")
 	atLeast(r, prefix+".topk", s.TopK, 1)
 	above(r, prefix+".timeout_s", s.Timeout, 0)
 	atLeast(r, prefix+".tries", s.Tries, 1)

@@ -98,7 +98,7 @@ func (c *Config) checkEval(r *rules) {
 		r.files("data.eval", c.Data.Eval, fmt.Sprintf("question files, as eval.every is %d", e.Every))
 	}
 	atLeast(r, "eval.questions", e.Questions, 0)
-	r.contexts("eval.context", e.Context)
+	r.someOf("eval.context", e.Context, "limited", "full")
 	atLeast(r, "eval.temperature", e.Temperature, 0)
 	if e.Temperature > 0 && e.Temperature < leastTemperature {
 		r.violated("eval.temperature", e.Temperature, fmt.Sprintf("0, or %v or more", leastTemperature))
@@ -113,15 +113,15 @@ func (c *Config) checkEval(r *rules) {
 	}
 }
 
-// contexts refuses all but a choice of the known ones.
-func (r *rules) contexts(key string, found List) {
+// someOf refuses all but a choice of two words.
+func (r *rules) someOf(key string, found List, one, other string) {
 	if len(found) == 0 {
-		r.violated(key, "empty", `"limited", "full" or both`)
+		r.violated(key, "empty", fmt.Sprintf("%q, %q or both", one, other))
 	}
-	for k, context := range found {
-		r.oneOf(key, context, "limited", "full")
-		if slices.Contains(found[:k], context) {
-			r.violated(key, fmt.Sprintf("%q twice", context), "each context once")
+	for k, word := range found {
+		r.oneOf(key, word, one, other)
+		if slices.Contains(found[:k], word) {
+			r.violated(key, fmt.Sprintf("%q twice", word), "each once")
 		}
 	}
 }

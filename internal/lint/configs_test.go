@@ -29,6 +29,10 @@ func load(path string) error {
 		_, err = config.LoadWorld(path, nil)
 	case config.KindSFT:
 		_, err = config.LoadSFT(path, nil)
+	case config.KindIndex:
+		_, err = config.LoadIndex(path, nil)
+	case config.KindRetrieve:
+		_, err = config.LoadRetrieve(path, nil)
 	case config.KindEvaluation:
 		_, err = config.LoadEvaluation(path, nil)
 	default:
