@@ -137,19 +137,20 @@ func (t *Teacher) addTurn(l *Lesson, turn DemonstratedTurn, format Format) (acte
 
 // tagged trusts the tags of turns in a text and nothing else.
 func tagged(text string) []tokenizer.Segment {
+	var tags Tags
 	var segments []tokenizer.Segment
 	from := 0
 	for at := 0; at < len(text); {
 		found := noTag
 		if text[at] == '<' {
-			found, _ = tagAt(text[at:])
+			found, _ = tags.at(text[at:])
 		}
 		if found == noTag {
 			at++
 			continue
 		}
-		segments = append(segments, tokenizer.Segment{Text: text[from:at]}, tokenizer.Segment{Text: tagTexts[found], Trusted: true})
-		at += len(tagTexts[found])
+		segments = append(segments, tokenizer.Segment{Text: text[from:at]}, tokenizer.Segment{Text: tags.text(found), Trusted: true})
+		at += len(tags.text(found))
 		from = at
 	}
 	return append(segments, tokenizer.Segment{Text: text[from:]})

@@ -12,7 +12,7 @@ import (
 )
 
 // ownTags are the tags of turns and results, as added tokens of a tokenizer.
-var ownTags = append(slices.Clone(tagTexts[openMemory:]), "<information>", "</information>")
+var ownTags = append(Tags{}.Texts(), "<information>", "</information>")
 
 func chatTeacher(t *testing.T, specials ...string) (*Teacher, *tokenizer.Tokenizer) {
 	t.Helper()

@@ -14,7 +14,7 @@ const (
 	FormatNestedTag      = "nested_tag"         // <mem> or <think> inside the other or itself, or any tag inside an action
 	FormatWrongOrder     = "wrong_order"        // not <mem>, then <think>, then the action
 	FormatTextOutside    = "text_outside"       // more than white space before, between or behind the parts
-	FormatEmptyQuery     = "empty_query"        // a search or an access with nothing in it
+	FormatEmptyQuery     = "empty_query"        // a call of a tool with nothing in it
 	FormatNoAnswer       = "no_answer"          // the trajectory's last action is not an answer
 	FormatAfterAnswer    = "turns_after_answer" // the trajectory goes on behind an answer
 )

@@ -5,7 +5,7 @@ import "strings"
 // Action is what a turn asks for.
 type Action string
 
-// The actions of a turn.
+// The actions of a turn that every run knows. That of a custom tool is its tag's name.
 const (
 	ActionNone   Action = ""
 	ActionSearch Action = "search"
@@ -46,8 +46,8 @@ var endOfTurnTexts = []string{
 // ParseTurn reads what the model wrote in one turn, prefill included. The text may be cut
 // anywhere and need not be valid UTF-8. Behind the action only white space and end-of-turn tokens
 // keep the format; they are otherwise ignored. The work is linear in the length of text.
-func ParseTurn(text string) Turn {
-	var m machine
+func (t Tags) ParseTurn(text string) Turn {
+	m := machine{tags: t}
 	broken := noTag
 	outside := 0 // where the text since the last tag begins
 	for at := 0; !m.done; {
@@ -56,16 +56,16 @@ func ParseTurn(text string) Turn {
 			break
 		}
 		at += next
-		found, _ := tagAt(text[at:])
+		found, _ := t.at(text[at:])
 		if found == noTag {
 			if broken == noTag && !m.inBlock() && !m.inAction() {
-				broken = brokenActionAt(text[at:])
+				broken = t.brokenActionAt(text[at:])
 			}
 			at++
 			continue
 		}
 		m.checkOutside(text[outside:at])
-		outside = at + len(tagTexts[found])
+		outside = at + len(t.text(found))
 		m.step(found, Span{at, outside})
 		at = outside
 	}
@@ -99,7 +99,7 @@ func withoutEndOfTurn(text string) string {
 func (m *machine) turn(text string, broken tag) Turn {
 	turn := Turn{HasMemory: m.hasMemory, Memory: m.memory}
 	if m.done {
-		turn.Action = actions[m.action.kind()]
+		turn.Action = m.tags.action(m.action)
 		turn.ActionSpan = Span{m.open[m.action.kind()].Start, m.end}
 		turn.ActionText = strings.TrimSpace(text[m.body.Start:m.body.End])
 		if turn.ActionText == "" && turn.Action != ActionAnswer {
@@ -107,9 +107,9 @@ func (m *machine) turn(text string, broken tag) Turn {
 		}
 	}
 	if t := m.unclosed(); t != noTag {
-		turn.OpenTag = tagTexts[t]
+		turn.OpenTag = m.tags.text(t)
 	} else if broken != noTag {
-		turn.OpenTag = tagTexts[broken]
+		turn.OpenTag = m.tags.text(broken)
 	}
 	turn.FormatError = m.format.finish(m)
 	return turn
@@ -119,13 +119,13 @@ func (m *machine) turn(text string, broken tag) Turn {
 // keeps the format, the last one answers and no other does. It returns the first turn's error
 // found, or "" when the format holds. A turn that a limit cut is judged like any other here; the
 // caller knows of the limit.
-func ParseTrajectory(turns []string) (formatError string) {
+func (t Tags) ParseTrajectory(turns []string) (formatError string) {
 	answered := false
 	for _, text := range turns {
 		if answered {
 			return FormatAfterAnswer
 		}
-		turn := ParseTurn(text)
+		turn := t.ParseTurn(text)
 		if turn.FormatError != "" {
 			return turn.FormatError
 		}
@@ -136,3 +136,9 @@ func ParseTrajectory(turns []string) (formatError string) {
 	}
 	return ""
 }
+
+// ParseTurn is that of the tags that every run has.
+func ParseTurn(text string) Turn { return Tags{}.ParseTurn(text) }
+
+// ParseTrajectory is that of the tags that every run has.
+func ParseTrajectory(turns []string) string { return Tags{}.ParseTrajectory(turns) }

@@ -115,13 +115,13 @@ func TestParseTrajectory(t *testing.T) {
 
 // checkSplit feeds text to a Scanner in the pieces that end at cuts, and compares each answer with
 // that of ParseTurn on all of the text so far.
-func checkSplit(t *testing.T, text string, cuts []int) {
+func checkSplit(t *testing.T, tags Tags, text string, cuts []int) {
 	t.Helper()
-	var scanner Scanner
+	scanner := NewScanner(tags)
 	from := 0
 	for _, to := range append(cuts, len(text)) {
 		closed := scanner.Write(text[from:to])
-		if want := ParseTurn(text[:to]).Action != ActionNone; closed != want {
+		if want := tags.ParseTurn(text[:to]).Action != ActionNone; closed != want {
 			t.Fatalf("%q in pieces that end at %v: closed is %v after %d bytes, want %v", text, cuts, closed, to, want)
 		}
 		from = to
@@ -130,7 +130,7 @@ func checkSplit(t *testing.T, text string, cuts []int) {
 
 // randomTurn strings together tags, near-tags and text.
 func randomTurn(rng *rand.Rand) string {
-	pieces := append(slices.Clone(tagTexts[1:]), "<", "</", ">", "<sea", "rch>", "x", " ", "\n", "é", "\xe6", "<<mem>", "<mem >", "<|im_end|>")
+	pieces := append(Tags{}.Texts(), "<calculate>", "</calculate>", "<calc", "ulate>", "<", "</", ">", "<sea", "rch>", "x", " ", "\n", "é", "\xe6", "<<mem>", "<mem >", "<|im_end|>")
 	var text strings.Builder
 	for range rng.IntN(14) {
 		text.WriteString(pieces[rng.IntN(len(pieces))])
@@ -140,10 +140,10 @@ func randomTurn(rng *rand.Rand) string {
 
 func TestScannerDependsOnTheTextAlone(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	closed := 0
+	tags, closed := withCalculator(t), 0
 	for range 4000 {
 		text := randomTurn(rng)
-		if ParseTurn(text).Action != ActionNone {
+		if tags.ParseTurn(text).Action != ActionNone {
 			closed++
 		}
 		cuts := make([]int, rng.IntN(6))
@@ -151,12 +151,12 @@ func TestScannerDependsOnTheTextAlone(t *testing.T) {
 			cuts[k] = rng.IntN(len(text) + 1)
 		}
 		slices.Sort(cuts)
-		checkSplit(t, text, cuts)
+		checkSplit(t, tags, text, cuts)
 		bytes := make([]int, len(text))
 		for k := range bytes {
 			bytes[k] = k
 		}
-		checkSplit(t, text, bytes)
+		checkSplit(t, tags, text, bytes)
 	}
 	if closed < 200 {
 		t.Errorf("only %d of the texts hold an action", closed)
@@ -197,12 +197,17 @@ func FuzzParseTurn(f *testing.F) {
 	for _, seed := range []string{
 		"", good, "<mem>a", "<mem>a</mem><mem>b</mem>", "<think><search>x</search></think><answer>y</answer>",
 		"<search>p<answer>q</answer>", "\xe6<mem>\xff</mem>", "</search>", "<search", good + "<|im_end|>\n",
+		"<mem>m</mem><think>t</think><calculate>1</calculate>", "<calculate>1<search>q</search>", "<calc",
 	} {
 		f.Add(seed, uint64(1))
 	}
 	f.Fuzz(func(t *testing.T, text string, seed uint64) {
 		rng := rand.New(rand.NewPCG(seed, 0))
-		turn := ParseTurn(text)
+		tags := Tags{}
+		if seed%2 == 1 {
+			tags = withCalculator(t)
+		}
+		turn := tags.ParseTurn(text)
 		if turn.HasMemory && !strings.HasPrefix(text[turn.Memory.Start:turn.Memory.End], "<mem>") {
 			t.Fatalf("memory span %v of %q", turn.Memory, text)
 		}
@@ -217,6 +222,6 @@ func FuzzParseTurn(f *testing.F) {
 			cuts[k] = rng.IntN(len(text) + 1)
 		}
 		slices.Sort(cuts)
-		checkSplit(t, text, cuts)
+		checkSplit(t, tags, text, cuts)
 	})
 }

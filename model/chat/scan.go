@@ -2,7 +2,8 @@ package chat
 
 import "strings"
 
-// Scanner finds the end of a turn while it is being written. The zero value is ready. It must
+// Scanner finds the end of a turn while it is being written. The zero value is ready, for the tags that
+// every run has; others say NewScanner. It must
 // see everything the model wrote since its turn began, prefill included, in any pieces; its
 // answers depend on the text alone, never on where it was split.
 type Scanner struct {
@@ -10,6 +11,9 @@ type Scanner struct {
 	carry   string // what may be the beginning of a tag, shorter than the longest
 	offset  int    // of carry in the text
 }
+
+// NewScanner makes a scanner that knows the tags of a run.
+func NewScanner(tags Tags) Scanner { return Scanner{machine: machine{tags: tags}} }
 
 // Write appends text and reports whether an action outside <mem> and <think> has been closed
 // somewhere in the text so far; then ParseTurn on that text finds the same action. The work is
@@ -27,7 +31,7 @@ func (s *Scanner) Write(text string) bool {
 			break
 		}
 		rest = rest[at:]
-		found, partial := tagAt(rest)
+		found, partial := s.machine.tags.at(rest)
 		if partial {
 			break
 		}
@@ -36,8 +40,9 @@ func (s *Scanner) Write(text string) bool {
 			continue
 		}
 		start := s.offset + len(text) - len(rest)
-		rest = rest[len(tagTexts[found]):]
-		s.machine.step(found, Span{start, start + len(tagTexts[found])})
+		length := len(s.machine.tags.text(found))
+		rest = rest[length:]
+		s.machine.step(found, Span{start, start + length})
 	}
 	s.offset += len(text) - len(rest)
 	s.carry = strings.Clone(rest)
@@ -53,13 +58,14 @@ func (s *Scanner) Write(text string) bool {
 //     pair to be completed is the turn's action and ends the turn. Of several opening tags of
 //     one name the first counts. A closing tag without an opening one is ignored.
 type machine struct {
+	tags       Tags
 	block      tag // openMemory or openThink while inside, else noTag
 	blockStart int // offset of the block's opening tag
 	hasMemory  bool
 	memory     Span // the first closed <mem> block
 
-	opened [actionKinds]bool
-	open   [actionKinds]Span // the first opening tag of each kind
+	opened [mostActions]bool
+	open   [mostActions]Span // the first opening tag of each kind
 
 	done   bool
 	action tag  // opening tag of the completed action
@@ -102,7 +108,7 @@ func (m *machine) closeBlock(at Span) {
 func (m *machine) inBlock() bool { return m.block != noTag }
 
 // inAction reports whether an action has been opened and none completed.
-func (m *machine) inAction() bool { return !m.done && m.opened != [actionKinds]bool{} }
+func (m *machine) inAction() bool { return !m.done && m.opened != [mostActions]bool{} }
 
 // unclosed is the first opening tag of an action that was not completed, or noTag.
 func (m *machine) unclosed() tag {
