@@ -24,7 +24,7 @@ const (
 
 // call is a tool call to be run.
 type call struct {
-	action chat.Action // search or access
+	action chat.Action // search, access or a custom tool's tag
 	text   string      // query or address
 }
 
@@ -123,7 +123,7 @@ func (m *machine) observe(o outcome) effect {
 // being written becomes a turn of its own, to be read by people.
 func (m *machine) fail(reason StopReason, detail string) {
 	if m.state == generating && m.writing.sampled > 0 {
-		m.t.Turns = append(m.t.Turns, m.writing.turn(TurnCut, m.rules.Vocabulary))
+		m.t.Turns = append(m.t.Turns, m.writing.turn(TurnCut, m.rules))
 	}
 	if m.sampledIDs == 0 {
 		detail = "no_tokens: " + detail
@@ -145,7 +145,7 @@ func (m *machine) end(reason StopReason) effect {
 
 // endTurn files the written turn and follows its action.
 func (m *machine) endTurn(stop TurnStop) effect {
-	turn := m.writing.turn(stop, m.rules.Vocabulary)
+	turn := m.writing.turn(stop, m.rules)
 	m.t.Turns = append(m.t.Turns, turn)
 	room, full := m.room()
 	action := chat.Action(turn.Action)
@@ -244,7 +244,7 @@ func (m *machine) nextTurn(message []tokenizer.Segment) effect {
 // open begins a turn with the prefill.
 func (m *machine) open() {
 	m.state = generating
-	m.writing = writing{start: len(m.t.ResponseIDs)}
+	m.writing = writing{start: len(m.t.ResponseIDs), scanner: chat.NewScanner(m.rules.tags)}
 	for _, id := range m.rules.prefillIDs {
 		bytes, _ := m.rules.Vocabulary.TokenBytes(id)
 		m.writing.add(id, bytes)

@@ -65,13 +65,47 @@ type Rules struct {
 type Tools struct {
 	Search      retrieval.Searcher
 	Access      retrieval.Accessor
+	Custom      []CustomTool
 	TopK        int // passages per search
 	Concurrency int // calls that run at the same time, at least 1
 }
 
+// CustomTool is a tool with a tag of its own: <tag>text</tag> asks it for the passages of text, and what
+// they hold is the result, as it is.
+type CustomTool struct {
+	Tag   string // see chat.NewTags
+	Asked retrieval.Searcher
+	TopK  int // passages per call
+}
+
+// Tags are the tags of a run with these tools.
+func (t Tools) Tags() (chat.Tags, error) {
+	names := make([]string, len(t.Custom))
+	for k, tool := range t.Custom {
+		names[k] = tool.Tag
+	}
+	return chat.NewTags(names...)
+}
+
 // offers reports whether the run has the tool of an action.
 func (t Tools) offers(action chat.Action) bool {
-	return action == chat.ActionSearch && t.Search != nil || action == chat.ActionAccess && t.Access != nil
+	switch action {
+	case chat.ActionSearch:
+		return t.Search != nil
+	case chat.ActionAccess:
+		return t.Access != nil
+	}
+	return t.custom(action) != nil
+}
+
+// custom is the custom tool of an action, nil where it is none's.
+func (t Tools) custom(action chat.Action) *CustomTool {
+	for k := range t.Custom {
+		if t.Custom[k].Tag == string(action) {
+			return &t.Custom[k]
+		}
+	}
+	return nil
 }
 
 // Schedule says when a trajectory joins the running batch.
@@ -165,7 +199,21 @@ func (o *Options) validate(tools Tools) error {
 		return fmt.Errorf("rollout: max rows is %d, cache tokens are %d, at least 0 (no bound) is needed", o.MaxRows, o.CacheTokens)
 	case tools.Search != nil && tools.TopK < 1:
 		return fmt.Errorf("rollout: topk is %d, at least 1 is needed", tools.TopK)
-	case chat.ParseTurn(o.Prefill).Action != chat.ActionNone:
+	}
+	return o.validateTags(tools)
+}
+
+func (o *Options) validateTags(tools Tools) error {
+	for _, tool := range tools.Custom {
+		if tool.Asked == nil || tool.TopK < 1 {
+			return fmt.Errorf("rollout: the custom tool %q asks nobody, or for %d passages; at least 1 is needed", tool.Tag, tool.TopK)
+		}
+	}
+	tags, err := tools.Tags()
+	if err != nil {
+		return fmt.Errorf("rollout: %w", err)
+	}
+	if tags.ParseTurn(o.Prefill).Action != chat.ActionNone {
 		return fmt.Errorf("rollout: the prefill %q holds a whole action, which only the model may write", o.Prefill)
 	}
 	return nil

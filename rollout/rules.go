@@ -5,6 +5,7 @@ import (
 	"strings"
 
 	"github.com/mempo-train/mempo-train/dataset"
+	"github.com/mempo-train/mempo-train/model/chat"
 	"github.com/mempo-train/mempo-train/model/tokenizer"
 )
 
@@ -61,13 +62,21 @@ type rules struct {
 	Rules
 	limited       bool // the context is
 	tools         Tools
+	tags          chat.Tags
 	prefillIDs    []int32
 	endOfTurn     []int32 // the tokens that close a turn in this format
 	maxTokenBytes int     // length of the longest token
 }
 
+// newRules takes tools that Options.validate has let pass.
 func newRules(r Rules, context Context, tools Tools) *rules {
-	compiled := &rules{Rules: r, limited: context == Limited, tools: tools, prefillIDs: r.prefill(), endOfTurn: r.Format.EndOfTurn()}
+	tags, err := tools.Tags()
+	if err != nil {
+		panic(err)
+	}
+	compiled := &rules{
+		Rules: r, limited: context == Limited, tools: tools, tags: tags, prefillIDs: r.prefill(), endOfTurn: r.Format.EndOfTurn(),
+	}
 	for id := range r.Vocabulary.Valid() {
 		token, _ := r.Vocabulary.TokenBytes(int32(id))
 		compiled.maxTokenBytes = max(compiled.maxTokenBytes, len(token))

@@ -65,11 +65,27 @@ func (b *toolbox) run(ctx context.Context, c call) ([]string, error) {
 		page, err := b.rules.tools.Access.Access(ctx, c.text)
 		return []string{page}, err
 	}
+	if tool := b.rules.tools.custom(c.action); tool != nil {
+		passages, err := tool.Asked.Search(ctx, c.text, tool.TopK)
+		if err == nil && len(passages) == 0 {
+			return []string{b.rules.Texts.NoResults}, nil
+		}
+		return contents(passages), err
+	}
 	passages, err := b.rules.tools.Search.Search(ctx, c.text, b.rules.tools.TopK)
 	if err == nil && len(passages) == 0 {
 		return []string{b.rules.Texts.NoResults}, nil
 	}
 	return passageTexts(passages), err
+}
+
+// contents are the parts of a custom tool's result.
+func contents(passages []retrieval.Passage) []string {
+	texts := make([]string, len(passages))
+	for k, passage := range passages {
+		texts[k] = passage.Contents
+	}
+	return texts
 }
 
 // ResultText is the result of a search as the model sees it, as long as it keeps its token limit.

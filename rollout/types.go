@@ -93,8 +93,8 @@ type Turn struct {
 	Memory    Span    // from the first token of <mem> to the last of </mem>, within Tokens
 	MemoryIDs []int32 // the same tokens for a context of their own: edge tokens that reach beyond the tags are re-encoded
 
-	Action      string  // "search", "access", "answer" or "" (none)
-	ActionText  string  // query, url or answer, trimmed
+	Action      string  // "search", "access", the tag of a custom tool, "answer" or "" (none)
+	ActionText  string  // query, url, what a custom tool is asked, or answer, trimmed
 	ActionIDs   []int32 // the action with its tags; edge tokens as in MemoryIDs
 	FormatError string  // "" when the turn keeps the format
 

@@ -1,7 +1,6 @@
 package rollout
 
 import (
-	"slices"
 	"sort"
 	"strings"
 
@@ -68,9 +67,9 @@ func (w *writing) answer(span chat.Span) string {
 }
 
 // turn sums up what was written.
-func (w *writing) turn(stop TurnStop, vocabulary Vocabulary) Turn {
+func (w *writing) turn(stop TurnStop, r *rules) Turn {
 	text := string(w.text)
-	parsed := chat.ParseTurn(text)
+	parsed := r.tags.ParseTurn(text)
 	turn := Turn{
 		Tokens: Span{w.start, w.start + len(w.ids)}, Text: text, Stop: stop, ContextIDs: w.context,
 		Action: string(parsed.Action), ActionText: parsed.ActionText, FormatError: parsed.FormatError,
@@ -78,25 +77,18 @@ func (w *writing) turn(stop TurnStop, vocabulary Vocabulary) Turn {
 	if parsed.HasMemory {
 		at := w.tokens(parsed.Memory)
 		turn.HasMemory, turn.Memory = true, Span{w.start + at.Start, w.start + at.End}
-		turn.MemoryIDs = w.idsWithin(parsed.Memory, vocabulary)
+		turn.MemoryIDs = w.idsWithin(parsed.Memory, r.Vocabulary)
 	}
 	if parsed.Action != chat.ActionNone {
-		turn.ActionIDs = w.idsWithin(parsed.ActionSpan, vocabulary)
+		turn.ActionIDs = w.idsWithin(parsed.ActionSpan, r.Vocabulary)
 	}
 	switch parsed.Action {
 	case chat.ActionAnswer:
 		turn.ActionText = w.answer(parsed.ActionSpan)
 	case chat.ActionNone:
-		turn.Malformed = holdsActionTag(text)
+		turn.Malformed = r.tags.HoldsActionTag(text)
 	default:
 		turn.Malformed = parsed.ActionText == ""
 	}
 	return turn
-}
-
-// holdsActionTag reports the beginning of an action's opening tag anywhere in the text.
-func holdsActionTag(text string) bool {
-	return slices.ContainsFunc([]string{"<search", "<access", "<answer"}, func(tag string) bool {
-		return strings.Contains(text, tag)
-	})
 }
