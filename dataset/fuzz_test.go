@@ -3,6 +3,7 @@ package dataset
 import (
 	"bufio"
 	"bytes"
+	"os"
 	"strings"
 	"testing"
 )
@@ -19,7 +20,7 @@ func checkEmitted(t *testing.T) emit {
 		if bad != nil {
 			return
 		}
-		q, err := s.question(rec)
+		q, _, err := s.question(rec)
 		if err != nil {
 			return
 		}
@@ -41,6 +42,8 @@ func FuzzQuestionFile(f *testing.F) {
 		`[{"_id":"x","question":"q?","answer":"a"}]`,
 		`{"prompt":[{"role":"user","content":"q"}],"reward_model":{"ground_truth":{"target":"a"}}}`,
 		`{"id":"x","question":"q","answer":["a"],"answer_aliases":["b"]}`,
+		`{"Data": [{"Question": "q", "QuestionId": "x", "Answer": {"Value": "a", "Aliases": ["b"]}}], "Version": 1}`, `{"Data":[{}],"x":[{"y":{}}`,
+		`{"question":"q","possible_answers":"[\"a\"]","answer":{"value":["a"],"aliases":3}}`, `{"question":"q","answer":["a","b"]}`,
 		"\xef\xbb\xbf{\"question\":\"\\ud800\"}", "null", "[", "[1,", `{"golden_answers":[[[]]]}`,
 	} {
 		f.Add([]byte(seed))
@@ -48,5 +51,33 @@ func FuzzQuestionFile(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte) {
 		_ = readLines(bytes.NewReader(data), checkEmitted(t))
 		_ = readArray(bufio.NewReader(bytes.NewReader(data)), checkEmitted(t))
+		_ = readData(bufio.NewReader(bytes.NewReader(data)), checkEmitted(t))
+	})
+}
+
+func FuzzTable(f *testing.F) {
+	for _, seed := range []string{
+		"", "Question,Answer\r\nq?,a\n", "question,golden_answers\n\"q\n\"\"x\"\"\",\"[\"\"a\"\", \"\"b\"\"]\"\n",
+		"id\tquestion\tpossible_answers\n1\tq\t\"[\"\"a\"\"]\"\n", "a,a\n", "a,b\n1\n1,2\n1,2,3\n", "a,\"b\n", "\xef\xbb\xbfid,hops\n1,2\n\"",
+	} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		_ = readTable(bytes.NewReader(data), ',', checkEmitted(t))
+		_ = readTable(bytes.NewReader(data), '\t', checkEmitted(t))
+	})
+}
+
+func FuzzParquet(f *testing.F) {
+	for _, name := range []string{"search_r1_pandas", "objectives_pandas", "question_answer_pandas"} {
+		data, err := os.ReadFile("testdata/" + name + ".parquet")
+		if err != nil {
+			f.Fatal(err)
+		}
+		f.Add(data)
+		f.Add(data[:len(data)/2])
+	}
+	f.Fuzz(func(t *testing.T, data []byte) {
+		_ = readParquet(bytes.NewReader(data), int64(len(data)), shape{}.columns(), checkEmitted(t))
 	})
 }

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"regexp"
 	"slices"
 	"unicode/utf8"
 )
@@ -42,32 +43,80 @@ func readLines(r io.Reader, e emit) error {
 	return nil
 }
 
-// readArray reads one JSON array of objects, as HotpotQA is published.
-func readArray(r *bufio.Reader, e emit) error {
+func skipByteOrderMark(r *bufio.Reader) {
 	if start, err := r.Peek(len(byteOrderMark)); err == nil && bytes.Equal(start, byteOrderMark) {
 		_, _ = r.Discard(len(byteOrderMark)) // just seen, so it is there
 	}
+}
+
+// readArray reads one JSON array of objects, as HotpotQA is published.
+func readArray(r *bufio.Reader, e emit) error {
+	skipByteOrderMark(r)
 	decoder := json.NewDecoder(r)
-	if _, err := decoder.Token(); err != nil { // the opening bracket
-		return fmt.Errorf("broken JSON: %w", err)
-	}
-	row := 0
-	for decoder.More() {
-		row++
-		var element json.RawMessage
-		if err := decoder.Decode(&element); err != nil {
-			return fmt.Errorf("element %d: broken JSON: %w", row, err)
-		}
-		rec, err := jsonRecord(element)
-		e(row, rec, err)
-	}
-	if _, err := decoder.Token(); err != nil {
-		return fmt.Errorf("after element %d: broken JSON, the array is not closed: %w", row, err)
+	row, err := elements(decoder, e)
+	if err != nil {
+		return err
 	}
 	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("something follows the array of %d elements", row)
 	}
 	return nil
+}
+
+// dataMember begins a file of TriviaQA's original.
+var dataMember = regexp.MustCompile(`^\{\s*"Data"\s*:\s*\[`)
+
+// readData reads {"Data": [objects], …}, as TriviaQA is published.
+func readData(r *bufio.Reader, e emit) error {
+	skipByteOrderMark(r)
+	decoder := json.NewDecoder(r)
+	for range 2 { // the brace and the name
+		if _, err := decoder.Token(); err != nil {
+			return fmt.Errorf("broken JSON: %w", err)
+		}
+	}
+	row, err := elements(decoder, e)
+	if err != nil {
+		return err
+	}
+	for depth := 1; depth > 0; { // the other members
+		token, err := decoder.Token()
+		if err != nil {
+			return fmt.Errorf("after element %d: broken JSON, the object is not closed: %w", row, err)
+		}
+		switch token {
+		case json.Delim('{'), json.Delim('['):
+			depth++
+		case json.Delim('}'), json.Delim(']'):
+			depth--
+		}
+	}
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return fmt.Errorf("something follows the object with %d elements", row)
+	}
+	return nil
+}
+
+// elements reads an array of objects and returns their number.
+func elements(decoder *json.Decoder, e emit) (row int, err error) {
+	if opening, err := decoder.Token(); err != nil {
+		return 0, fmt.Errorf("broken JSON: %w", err)
+	} else if opening != json.Delim('[') {
+		return 0, fmt.Errorf("broken JSON: %v, want an array", opening)
+	}
+	for decoder.More() {
+		row++
+		var element json.RawMessage
+		if err := decoder.Decode(&element); err != nil {
+			return row, fmt.Errorf("element %d: broken JSON: %w", row, err)
+		}
+		rec, err := jsonRecord(element)
+		e(row, rec, err)
+	}
+	if _, err := decoder.Token(); err != nil {
+		return row, fmt.Errorf("after element %d: broken JSON, the array is not closed: %w", row, err)
+	}
+	return row, nil
 }
 
 // errNoObject marks a row that is no record at all.

@@ -3,19 +3,17 @@ package dataset
 import (
 	"bufio"
 	"bytes"
-	"crypto/sha256"
-	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// Options say how a question file is read.
+// Options say how question files are read.
 type Options struct {
 	// Fields maps "id", "question", "golden_answers", "source" or "hops" to the column that holds it, in
 	// place of the columns of the known shapes. A dotted path reaches into objects and lists:
@@ -32,14 +30,6 @@ const (
 	fieldHops     = "hops"
 )
 
-// Set is a checked set of questions in the order of its files.
-type Set struct {
-	Questions []Question
-	// Hash is Hash of the questions: equal hashes mean that the same draws give the same questions,
-	// whatever the format of the files.
-	Hash string
-}
-
 // place is where a question stood, for messages about it.
 type place struct {
 	path string
@@ -53,41 +43,6 @@ func (p place) String() string { return fmt.Sprintf("%s: %s %d", p.path, p.unit,
 // behind it.
 type emit func(row int, rec record, bad error)
 
-// Load reads and checks one or more question files, as one set. A file is Parquet, JSONL or one
-// JSON array, told apart by its first bytes. A row has one of these shapes, told apart by its
-// columns (a column that is null counts as absent):
-//
-//   - {"id", "question", "golden_answers"}, with "data_source" and "hops" optional
-//   - verl and Search-R1: golden answers in reward_model.ground_truth.target (or ground_truth
-//     itself), source in data_source; the question is extra_info.question, else the column
-//     question, else prompt; where that is a list of messages, the content of the last one with
-//     the role "user", as it stands
-//   - HotpotQA: {"_id", "question", "answer"}; MuSiQue: {"id", "question", "answer",
-//     "answer_aliases"}
-//
-// Golden answers are a string (one answer), a list of strings (alternatives), or a list of lists
-// (several objectives). Numbers are refused. Blank strings in a list are dropped, as they would
-// match nothing. A row without an id gets its number in the set, from 1. Two rows with the same
-// id and source are refused; where only the sources differ, every id of the set is written as
-// "source/id", so that ids are unique. The number of hops is a whole number from 1 in the column
-// "hops", else that of an id as MuSiQue has them ("2hop__…"), else not known.
-func Load(paths []string, options Options) (*Set, error) {
-	if len(paths) == 0 {
-		return nil, errors.New("no question file given")
-	}
-	if err := checkFields(options.Fields); err != nil {
-		return nil, err
-	}
-	l := loader{shape: shape{fields: options.Fields}, seen: map[key]place{}}
-	for _, path := range paths {
-		if err := l.file(path); err != nil {
-			return nil, err
-		}
-	}
-	l.qualifyIDs()
-	return &Set{Questions: l.questions, Hash: Hash(l.questions)}, nil
-}
-
 func checkFields(fields map[string]string) error {
 	allowed := []string{fieldID, fieldQuestion, fieldGolden, fieldSource, fieldHops}
 	for name, path := range fields {
@@ -99,19 +54,6 @@ func checkFields(fields map[string]string) error {
 		}
 	}
 	return nil
-}
-
-// key identifies a question: sources number their questions independently of each other.
-type key struct{ source, id string }
-
-type loader struct {
-	shape     shape
-	questions []Question
-	seen      map[key]place
-}
-
-func (l *loader) file(path string) error {
-	return readFile(path, content{name: "question", example: example, columns: l.shape.columns(), add: l.add})
 }
 
 // content is what a file holds, one a row.
@@ -157,41 +99,8 @@ func readFile(path string, c content) error {
 	return nil
 }
 
-// add checks one row and appends its question.
-func (l *loader) add(rec record, at place) error {
-	q, err := l.shape.question(rec)
-	if err != nil {
-		return err
-	}
-	if q.ID == "" {
-		q.ID = strconv.Itoa(len(l.questions) + 1)
-	}
-	k := key{q.Source, q.ID}
-	if first, ok := l.seen[k]; ok {
-		return fmt.Errorf("id %q is already that of %s; ids must be unique", q.ID, first)
-	}
-	l.seen[k] = at
-	l.questions = append(l.questions, q)
-	return nil
-}
-
-// qualifyIDs puts the source before every id if an id occurs under more than one source.
-func (l *loader) qualifyIDs() {
-	ids := make(map[string]bool, len(l.questions))
-	for _, q := range l.questions {
-		ids[q.ID] = true
-	}
-	if len(ids) == len(l.questions) {
-		return
-	}
-	for k := range l.questions {
-		q := &l.questions[k]
-		q.ID = q.Source + "/" + q.ID
-	}
-}
-
-// reader tells the format of a file by its first bytes and returns what it counts and how to
-// read its records.
+// reader tells the format of a file and returns what it counts and how to read its records: by its
+// name for CSV and TSV, which begin with anything, and by its first bytes for the others.
 func reader(f *os.File, columns []string) (unit string, read func(emit) error, err error) {
 	start := make([]byte, 64)
 	n, err := f.ReadAt(start, 0)
@@ -200,11 +109,22 @@ func reader(f *os.File, columns []string) (unit string, read func(emit) error, e
 	}
 	start = start[:n]
 	if bytes.HasPrefix(start, []byte("PAR1")) {
-		return "row", func(e emit) error { return readParquet(f, columns, e) }, nil
+		info, err := f.Stat()
+		if err != nil {
+			return "", nil, err
+		}
+		return "row", func(e emit) error { return readParquet(f, info.Size(), columns, e) }, nil
 	}
 	buffered := bufio.NewReaderSize(f, 1<<20)
-	if bytes.HasPrefix(bytes.TrimSpace(bytes.TrimPrefix(start, byteOrderMark)), []byte("[")) {
+	start = bytes.TrimSpace(bytes.TrimPrefix(start, byteOrderMark))
+	switch extension := strings.ToLower(filepath.Ext(f.Name())); {
+	case extension == ".csv" || extension == ".tsv":
+		comma := map[string]rune{".csv": ',', ".tsv": '\t'}[extension]
+		return "line", func(e emit) error { return readTable(buffered, comma, e) }, nil
+	case bytes.HasPrefix(start, []byte("[")):
 		return "element", func(e emit) error { return readArray(buffered, e) }, nil
+	case dataMember.Match(start):
+		return "element of Data", func(e emit) error { return readData(buffered, e) }, nil
 	}
 	return "line", func(e emit) error { return readLines(buffered, e) }, nil
 }
@@ -241,18 +161,4 @@ func (e *rowErrors) err() error {
 		list += ", …"
 	}
 	return fmt.Errorf("%d: %w (%d more are bad: %s)", e.firstRow, e.first, e.more, list)
-}
-
-// Hash is the SHA-256, in hex, of questions with their ids, golden answers and sources, in order.
-func Hash(questions []Question) string { return hash(questions) }
-
-func hash[T any](set []T) string {
-	h := sha256.New()
-	encoder := json.NewEncoder(h) // a JSON value a line: no two lists are written alike
-	for _, member := range set {
-		if err := encoder.Encode(member); err != nil {
-			panic(err) // strings always encode, and a hash never fails to take them
-		}
-	}
-	return hex.EncodeToString(h.Sum(nil))
 }

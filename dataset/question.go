@@ -17,4 +17,6 @@ type Question struct {
 	// Hops is the number of facts that the answer takes, at least 1; 0 when it is not known. It
 	// groups results and has no part in Set.Hash.
 	Hops int `json:"-"`
+	// Part is the place of the question's source in Set.Parts. It has no part in Set.Hash either.
+	Part int `json:"-"`
 }

@@ -12,6 +12,7 @@ import (
 type record struct {
 	columns []string // sorted
 	broken  bool     // the row held bytes that are not UTF-8; values have U+FFFD in their place
+	untyped bool     // every value is a string, whatever it stands for
 	value   func(column string) (v any, ok bool, err error)
 }
 

@@ -22,10 +22,33 @@ const (
 	columnTarget        = "reward_model.ground_truth.target"
 	columnAnswer        = "answer"
 	columnAliases       = "answer_aliases"
+	columnAnswerable    = "answerable" // MuSiQue
 	columnHotpotID      = "_id"
+	columnSupport       = "supporting_facts"
+	columnEvidences     = "evidences"        // 2WikiMultihopQA
+	columnPossible      = "possible_answers" // PopQA
+	columnTriviaID      = "question_id"
+	columnCapitalQuery  = "Question" // Bamboogle, TriviaQA's original
+	columnCapitalAnswer = "Answer"
+	columnCapitalID     = "QuestionId"
 	columnPrompt        = "prompt"
 	columnInnerQuestion = "extra_info.question"
 	columnSource        = "data_source"
+)
+
+// Names of the shapes.
+const (
+	shapePlain     = "golden_answers"
+	shapeMapped    = "data.fields"
+	shapeVerl      = "verl / Search-R1"
+	shapeHotpot    = "HotpotQA"
+	shapeTwoWiki   = "2WikiMultihopQA"
+	shapeMuSiQue   = "MuSiQue"
+	shapePopQA     = "PopQA"
+	shapeTrivia    = "TriviaQA"
+	shapeNQ        = "NQ-open"
+	shapeBamboogle = "Bamboogle"
+	shapeWithID    = "id, question, answer"
 )
 
 // shape turns records into questions.
@@ -35,8 +58,8 @@ type shape struct{ fields map[string]string }
 // names with dots in them.
 func (s shape) columns() []string {
 	names := []string{
-		fieldID, columnHotpotID, fieldQuestion, fieldGolden, columnReward, columnAnswer, columnAliases,
-		columnPrompt, "extra_info", columnSource, fieldHops,
+		fieldID, columnHotpotID, columnTriviaID, columnCapitalID, fieldQuestion, columnCapitalQuery, fieldGolden, columnReward,
+		columnAnswer, columnAliases, columnAnswerable, columnCapitalAnswer, columnPossible, columnPrompt, "extra_info", columnSource, fieldHops,
 	}
 	for _, path := range s.fields {
 		head, _, _ := strings.Cut(path, ".")
@@ -45,28 +68,55 @@ func (s shape) columns() []string {
 	return names
 }
 
-func (s shape) question(rec record) (Question, error) {
-	var q Question
-	var err error
+// question reads a row and says which shape it has. A leftOut error is the reason why a good row is
+// no question.
+func (s shape) question(rec record) (q Question, form string, err error) {
 	if q.Text, err = s.text(rec); err != nil {
-		return q, err
+		return q, "", err
 	}
-	if q.Objectives, err = s.objectives(rec); err != nil {
-		return q, err
+	if q.Objectives, form, err = s.objectives(rec); err != nil {
+		return q, "", err
 	}
-	if q.ID, err = s.label(rec, fieldID, fieldID, columnHotpotID); err != nil {
-		return q, err
+	if q.ID, err = s.label(rec, fieldID, fieldID, columnHotpotID, columnTriviaID, columnCapitalID); err != nil {
+		return q, "", err
 	}
 	if q.Source, err = s.label(rec, fieldSource, columnSource); err != nil {
-		return q, err
+		return q, "", err
 	}
-	q.Hops, err = s.hops(rec, q.ID)
-	return q, err
+	if q.Hops, err = s.hops(rec, q.ID); err != nil {
+		return q, "", err
+	}
+	if answerable, ok, err := rec.lookup(columnAnswerable); err != nil {
+		return q, "", err
+	} else if ok && (answerable == false || rec.untyped && strings.EqualFold(fmt.Sprint(answerable), "false")) {
+		return q, "", leftOut("unanswerable (answerable is false)")
+	}
+	q.Objectives, err = separable(q.Objectives)
+	return q, form, err
 }
+
+// separable drops golden answers that hold the separator of several answers.
+func separable(objectives [][]string) ([][]string, error) {
+	if len(objectives) < 2 {
+		return objectives, nil
+	}
+	for k, golden := range objectives {
+		objectives[k] = slices.DeleteFunc(slices.Clone(golden), holdsSeparator)
+		if len(objectives[k]) == 0 {
+			return nil, leftOut(noSeparable)
+		}
+	}
+	return objectives, nil
+}
+
+// holdsSeparator tells whether an answer cannot be one of several: ';' separates them.
+func holdsSeparator(answer string) bool { return strings.Contains(answer, ";") }
+
+const noSeparable = `with only golden answers that hold ';', which separates those of several objectives`
 
 // text is the question's own text.
 func (s shape) text(rec record) (string, error) {
-	path, v, err := s.find(rec, fieldQuestion, columnInnerQuestion, fieldQuestion, columnPrompt)
+	path, v, err := s.find(rec, fieldQuestion, columnInnerQuestion, fieldQuestion, columnPrompt, columnCapitalQuery)
 	if err != nil {
 		return "", err
 	}
@@ -104,110 +154,6 @@ func lastUserMessage(path string, messages []any) (string, error) {
 func role(message any) string {
 	name, _ := text(child(message, "role"))
 	return name
-}
-
-// objectives reads the golden answers.
-func (s shape) objectives(rec record) ([][]string, error) {
-	path, v, err := s.find(rec, fieldGolden, columnTarget, fieldGolden, columnGroundTruth)
-	if err != nil {
-		return nil, err
-	}
-	if path != "" {
-		return readObjectives(path, v)
-	}
-	if s.fields[fieldGolden] == "" {
-		return s.answerWithAliases(rec)
-	}
-	return nil, s.missingGolden(rec)
-}
-
-// answerWithAliases reads the HotpotQA and MuSiQue originals, which carry an id: a bare pair of
-// question and answer could be anything.
-func (s shape) answerWithAliases(rec record) ([][]string, error) {
-	_, hotpotID, err := rec.lookup(columnHotpotID)
-	if err != nil {
-		return nil, err
-	}
-	_, id, err := rec.lookup(fieldID)
-	if err != nil {
-		return nil, err
-	}
-	answer, ok, err := rec.lookup(columnAnswer)
-	if err != nil {
-		return nil, err
-	}
-	if !ok || !(id || hotpotID) {
-		return nil, s.missingGolden(rec)
-	}
-	objectives, err := readObjectives(columnAnswer, answer)
-	if err != nil {
-		return nil, err
-	}
-	aliases, ok, err := rec.lookup(columnAliases)
-	if err != nil || !ok {
-		return objectives, err
-	}
-	list, ok := aliases.([]any)
-	if !ok {
-		return nil, fmt.Errorf("%s is %s, want a list of strings", columnAliases, describe(aliases))
-	}
-	more, err := readAnswers(columnAliases, list)
-	if err != nil || len(objectives) > 1 {
-		return objectives, err
-	}
-	return [][]string{append(objectives[0], more...)}, nil
-}
-
-// readObjectives reads a string, a list of strings or a list of lists of strings.
-func readObjectives(path string, v any) ([][]string, error) {
-	if t, ok := text(v); ok {
-		v = []any{t}
-	}
-	list, ok := v.([]any)
-	if !ok {
-		return nil, fmt.Errorf("%s is %s, want a string, a list of strings or a list of lists", path, describe(v))
-	}
-	if len(list) == 0 {
-		return nil, fmt.Errorf("%s is empty: %w", path, errNoGolden)
-	}
-	if _, several := list[0].([]any); !several {
-		list = []any{list}
-	}
-	objectives := make([][]string, len(list))
-	for k, element := range list {
-		at := path
-		if len(list) > 1 {
-			at = fmt.Sprintf("%s.%d", path, k)
-		}
-		alternatives, ok := element.([]any)
-		if !ok {
-			return nil, fmt.Errorf("%s is %s, want a list of strings like its neighbours", at, describe(element))
-		}
-		answers, err := readAnswers(at, alternatives)
-		if err != nil {
-			return nil, err
-		}
-		if len(answers) == 0 {
-			return nil, fmt.Errorf("%s holds only blanks: %w", at, errNoGolden)
-		}
-		objectives[k] = answers
-	}
-	return objectives, nil
-}
-
-// readAnswers reads a list of strings, without the blank ones.
-func readAnswers(path string, list []any) ([]string, error) {
-	answers := make([]string, 0, len(list))
-	for k, element := range list {
-		t, ok := text(element)
-		if !ok {
-			return nil, fmt.Errorf("%s.%d is %s, want a string (in quotes, also for a number)", path, k, describe(element))
-		}
-		if strings.TrimSpace(t) != "" {
-			answers = append(answers, t)
-		}
-	}
-	return answers, nil
 }
 
 // label reads an id or a source: a string or a whole number, "" without one.
@@ -258,7 +204,7 @@ func (s shape) hops(rec record, id string) (int, error) {
 		}
 		written = match[1]
 	}
-	if _, isText := text(v); !isText {
+	if _, isText := text(v); !isText || rec.untyped {
 		if n, err := strconv.ParseFloat(written, 64); err == nil && n == math.Trunc(n) && n >= 1 && n <= maxHops {
 			return int(n), nil
 		}

@@ -1,0 +1,44 @@
+package dataset
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// Expand turns names of files and patterns of names into names. In a pattern, '*' stands for any
+// part of one name and '?' for a character of it, [a-c] for one of these (filepath.Match); what it
+// matches comes sorted, and something must. A name that exists is taken as it is. A file that is
+// named twice is refused.
+func Expand(patterns []string) ([]string, error) {
+	var files []string
+	for _, pattern := range patterns {
+		matches, err := matching(pattern)
+		if err != nil {
+			return nil, err
+		}
+		for _, file := range matches {
+			if slices.Contains(files, file) {
+				return nil, fmt.Errorf("%s is named twice in %s", file, strings.Join(patterns, ", "))
+			}
+			files = append(files, file)
+		}
+	}
+	return files, nil
+}
+
+func matching(pattern string) ([]string, error) {
+	if _, err := os.Stat(pattern); err == nil || !strings.ContainsAny(pattern, `*?[`) {
+		return []string{pattern}, nil
+	}
+	matches, err := filepath.Glob(pattern) // sorted
+	if err != nil {
+		return nil, fmt.Errorf("the pattern %q is broken: %w", pattern, err)
+	}
+	if len(matches) == 0 {
+		return nil, fmt.Errorf("the pattern %q matches no file", pattern)
+	}
+	return matches, nil
+}
