@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -162,7 +163,7 @@ func (p *plan) showTexts() {
 const shownRows = 3
 
 func (p *plan) showData() {
-	data, err := loadQuestions(p.config, p.config.Data.Train, p.texts)
+	data, err := loadQuestions(p.config, trainingSelection(p.config.Data), p.texts)
 	p.problem(err)
 	p.heading("data")
 	if data != nil {
@@ -180,7 +181,7 @@ func (p *plan) showData() {
 
 // showEvaluated shows the questions of the run's evaluations, or of those that it could have.
 func (p *plan) showEvaluated() {
-	if len(p.config.Data.Eval) == 0 {
+	if len(evaluationSelection(p.config.Data).sources) == 0 {
 		return
 	}
 	e, err := newEvaluator(p.config, p.texts)
@@ -189,7 +190,7 @@ func (p *plan) showEvaluated() {
 	case p.config.Eval.Every > 0:
 		err = e.load()
 	default: // nobody asks them: that the cache be large enough for them is not needed
-		e.data, err = loadQuestions(e.config, e.config.Data.Eval, e.texts)
+		e.data, err = loadQuestions(e.config, evaluationSelection(e.config.Data), e.texts)
 	}
 	p.problem(err)
 	if e.data != nil {
@@ -208,14 +209,54 @@ func (p *plan) showPrompt(first dataset.Question) {
 	p.line("%s%s", p.texts.tokenizer.Decode(prompt), p.config.Rollout.Prefill)
 }
 
+// showQuestions shows what is in a set, and the first rows as they were understood.
 func (p *plan) showQuestions(kind string, set *questions) {
 	p.line("%s: %d questions", kind, len(set.kept))
 	if len(set.dropped) > 0 {
 		p.line("%s", set.overLength())
 	}
-	for _, question := range set.kept[:min(shownRows, len(set.kept))] {
-		p.line("  %s: %s → %s", question.ID, question.Text, goldenAnswers(question))
+	for k, part := range set.Parts {
+		p.showPart(k, part, set)
 	}
+}
+
+// showPart shows a source: what became of it, and its first questions.
+func (p *plan) showPart(place int, part dataset.Part, set *questions) {
+	p.line("%s", describePart(part))
+	shown := 0
+	for _, question := range set.kept {
+		if question.Part == place && shown < shownRows {
+			p.line("  %s: %s → %s", question.ID, question.Text, goldenAnswers(question))
+			shown++
+		}
+	}
+}
+
+// showDraws shows how often the training questions are gone through.
+func (p *plan) showDraws(set *questions) error {
+	steps := p.config.Run.Steps
+	draws := steps * p.config.Rollout.QuestionsPerStep
+	if len(set.Parts) == 1 {
+		p.line("%d steps draw %d questions: %.1f passes", steps, draws, float64(draws)/float64(len(set.kept)))
+		return nil
+	}
+	sampler, err := set.sampler(p.config)
+	if err != nil {
+		return fault.Usage(err)
+	}
+	drawn, sizes := make([]int, len(set.Parts)), make([]int, len(set.Parts))
+	for _, question := range set.kept {
+		sizes[question.Part]++
+	}
+	for _, question := range sampler.Next(draws) {
+		drawn[question.Part]++
+	}
+	p.line("%d steps draw %d questions:", steps, draws)
+	for k, part := range set.Parts {
+		p.line("  %d (%.1f%%) of the %d of %s: %.1f passes", drawn[k], 100*float64(drawn[k])/float64(draws), sizes[k],
+			cmp.Or(part.Name, strings.Join(part.Files[:1], "")), float64(drawn[k])/float64(sizes[k]))
+	}
+	return nil
 }
 
 // goldenAnswers writes the answers of each objective.
@@ -234,9 +275,7 @@ func (p *plan) measurePrompts(kept []dataset.Question) error {
 	}
 	p.longestPrompt = longest
 	p.line("longest prompt: %d tokens; the context has %d", p.longestPrompt, p.texts.rules.ContextLength)
-	draws := p.config.Run.Steps * p.config.Rollout.QuestionsPerStep
-	p.line("%d steps draw %d questions: %.1f passes", p.config.Run.Steps, draws, float64(draws)/float64(len(kept)))
-	return nil
+	return p.showDraws(p.data)
 }
 
 // showTools tells of the [tools] of c.

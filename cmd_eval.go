@@ -150,7 +150,7 @@ func (e *evaluation) read(earlier string) (err error) {
 func (e *evaluation) describeData() eval.Data {
 	asked := e.asked()
 	return eval.Data{
-		Files: e.config.Data.Eval, Questions: len(asked), Hash: dataset.Hash(asked), Dropped: append([]string{}, e.data.dropped...),
+		Files: e.data.files(), Questions: len(asked), Hash: dataset.Hash(asked), Dropped: append([]string{}, e.data.dropped...),
 	}
 }
 

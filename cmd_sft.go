@@ -223,11 +223,11 @@ func (j *sftJob) newRun(learner *engine.Model, source *checkpoint.Source) (*sft.
 			},
 		},
 		Job: loop.Job{
-			State: learner, Dir: j.folder, Source: source, Identity: j.identity(source), Order: order,
+			State: learner, Dir: j.folder, Source: source, Identity: j.identity(source), Cursor: order,
 			Config: text.String(), Log: j.log, Line: j.progress.Line,
 			Steps: c.Run.Steps, CheckpointEvery: c.Checkpoint.Every, CheckpointKeep: c.Checkpoint.Keep,
 		},
-		Lessons: j.lessons.kept, LessonsPerStep: c.SFT.DemonstrationsPerStep, EvaluateEvery: c.SFT.EvalEvery,
+		Order: order, Lessons: j.lessons.kept, LessonsPerStep: c.SFT.DemonstrationsPerStep, EvaluateEvery: c.SFT.EvalEvery,
 		Stage: j.progress.Stage,
 	}
 	if j.heldOut != nil {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/mempo-train/mempo-train/advantage"
 	"github.com/mempo-train/mempo-train/config"
-	"github.com/mempo-train/mempo-train/dataset"
 	"github.com/mempo-train/mempo-train/engine"
 	"github.com/mempo-train/mempo-train/internal/durable"
 	"github.com/mempo-train/mempo-train/internal/fault"
@@ -36,7 +35,7 @@ func runTrain(ctx context.Context, path string, sets []string, stop <-chan struc
 	if err != nil {
 		return err
 	}
-	data, err := loadQuestions(c, c.Data.Train, t)
+	data, err := loadQuestions(c, trainingSelection(c.Data), t)
 	if err != nil {
 		return err
 	}
@@ -156,10 +155,7 @@ func (j *job) train(ctx context.Context, stop <-chan struct{}) (err error) {
 func (j *job) announce() {
 	j.progress.Line(j.config.Describe())
 	j.progress.Line(fmt.Sprintf("%d questions", len(j.data.kept)))
-	if len(j.data.dropped) > 0 {
-		j.progress.Line(j.data.overLength() + "; dropped")
-		j.log.Warn("over-long prompts dropped", zap.Strings("questions", j.data.dropped))
-	}
+	j.data.announce(j.progress.Line, j.log)
 	if j.evaluator != nil {
 		j.evaluator.announce()
 	}
@@ -222,7 +218,7 @@ func (j *job) newRun(source *checkpoint.Source, identity checkpoint.Identity) (*
 	if err := config.Write(&text, c); err != nil {
 		return nil, err
 	}
-	sampler, err := dataset.NewSampler(j.data.kept, uint64(c.Run.Seed), c.Data.Shuffle)
+	sampler, err := j.data.sampler(c)
 	if err != nil {
 		return nil, fault.Usage(err)
 	}
@@ -237,7 +233,7 @@ func (j *job) newRun(source *checkpoint.Source, identity checkpoint.Identity) (*
 	run := &trainer.Run{
 		Trainer: steps, Sampler: sampler,
 		Job: loop.Job{
-			State: j.actor, Dir: j.folder, Source: source, Identity: identity, Order: sampler.Order,
+			State: j.actor, Dir: j.folder, Source: source, Identity: identity, Cursor: sampler,
 			Config: text.String(), Log: j.log, Line: j.progress.Line,
 			Steps: c.Run.Steps, CheckpointEvery: c.Checkpoint.Every, CheckpointKeep: c.Checkpoint.Keep,
 		},

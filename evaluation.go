@@ -50,7 +50,7 @@ func newEvaluator(c *config.Config, t *texts) (e *evaluator, err error) {
 
 // load reads the questions, and checks that those that are asked fit into the cache.
 func (e *evaluator) load() (err error) {
-	if e.data, err = loadQuestions(e.config, e.config.Data.Eval, e.texts); err != nil {
+	if e.data, err = loadQuestions(e.config, evaluationSelection(e.config.Data), e.texts); err != nil {
 		return err
 	}
 	return checkCache(e.config, e.texts, e.asked())
@@ -143,10 +143,7 @@ func (j *job) loadEvaluator(ctx context.Context) (*evaluator, error) {
 // announce tells what evaluations ask, and how.
 func (e *evaluator) announce() {
 	e.progress.Line("evaluation: " + e.describe())
-	if len(e.data.dropped) > 0 {
-		e.progress.Line(e.data.overLength() + "; dropped")
-		e.log.Warn("over-long prompts dropped", zap.Strings("questions", e.data.dropped))
-	}
+	e.data.announce(e.progress.Line, e.log)
 }
 
 func (e *evaluator) describe() string {

@@ -28,7 +28,7 @@ func TestLimitedRowsAreScoredAsTheEngineSampledThem(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	data, err := loadQuestions(c, c.Data.Train, text)
+	data, err := loadQuestions(c, trainingSelection(c.Data), text)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 
 	"go.uber.org/zap"
 
@@ -149,47 +148,6 @@ func conversationTexts(c *config.Config) rollout.Texts {
 	}
 }
 
-// questions are a question set without those whose prompt is too long.
-type questions struct {
-	*dataset.Set
-	kept    []dataset.Question
-	dropped []string // ids
-	limit   string   // what the dropped ones exceed
-}
-
-// loadQuestions reads and checks the files, then measures every prompt.
-func loadQuestions(c *config.Config, paths []string, t *texts) (*questions, error) {
-	fields := map[string]string{}
-	for name, column := range map[string]string{
-		"id": c.Data.Fields.ID, "question": c.Data.Fields.Question,
-		"golden_answers": c.Data.Fields.GoldenAnswers, "source": c.Data.Fields.Source, "hops": c.Data.Fields.Hops,
-	} {
-		if column != "" {
-			fields[name] = column
-		}
-	}
-	set, err := dataset.Load(paths, dataset.Options{Fields: fields})
-	if err != nil {
-		return nil, fault.Usage(err)
-	}
-	q := &questions{Set: set, limit: contextLimit(c, t)}
-	if c.Data.MaxPromptTokens > 0 {
-		q.limit = fmt.Sprintf("%d tokens (data.max_prompt_tokens)", c.Data.MaxPromptTokens)
-	}
-	for _, question := range set.Questions {
-		fits, err := promptFits(c, t, question)
-		if err != nil {
-			return nil, fault.Usage(err)
-		}
-		if fits {
-			q.kept = append(q.kept, question)
-		} else {
-			q.dropped = append(q.dropped, question.ID)
-		}
-	}
-	return q, q.check(c)
-}
-
 // longestPrompt is the longest prompt of questions that have one: its question and its tokens.
 func (t *texts) longestPrompt(asked []dataset.Question) (id string, tokens int, err error) {
 	for _, question := range asked {
@@ -220,48 +178,6 @@ func checkCache(c *config.Config, t *texts, asked []dataset.Question) error {
 			bound, prompt, id, least))
 	}
 	return nil
-}
-
-// contextLimit tells how much context there is, and where that is set.
-func contextLimit(c *config.Config, t *texts) string {
-	length := contextLength(c, t.architecture)
-	key := "max_position_embeddings of config.json"
-	if length == c.Rollout.ContextLength {
-		key = "rollout.context_length"
-	}
-	return fmt.Sprintf("the context of %d tokens (%s) leaves room for", length, key)
-}
-
-func promptFits(c *config.Config, t *texts, question dataset.Question) (bool, error) {
-	room, err := t.rules.Room(question)
-	if err != nil || room < 1 {
-		return false, err
-	}
-	if c.Data.MaxPromptTokens == 0 {
-		return true, nil
-	}
-	prompt, err := t.rules.Format.Prompt(question.Text)
-	return len(prompt) <= c.Data.MaxPromptTokens, err
-}
-
-func (q *questions) check(c *config.Config) error {
-	if len(q.dropped) > 0 && c.Data.OverLength == "error" {
-		return fault.Usage(errors.New(q.overLength() + `; data.over_length = "drop" takes the rest`))
-	}
-	if len(q.kept) == 0 {
-		return fault.Usage(fmt.Errorf("no question is left: %s", q.overLength()))
-	}
-	return nil
-}
-
-// overLength tells which prompts are too long.
-func (q *questions) overLength() string {
-	shown := q.dropped
-	more := ""
-	if len(shown) > 10 {
-		shown, more = shown[:10], ", …"
-	}
-	return fmt.Sprintf("%d of %d prompts are longer than %s: %s%s", len(q.dropped), len(q.Questions), q.limit, strings.Join(shown, ", "), more)
 }
 
 // toolset is what the model may use, with what must be closed afterwards.

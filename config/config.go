@@ -45,10 +45,11 @@ type Model struct {
 
 // Data are the questions.
 type Data struct {
-	Train           List     `toml:"train"`             // question files, read as one set
-	Eval            List     `toml:"eval"`              // question files of the evaluations during training. none (own)
-	Mix             []Source `toml:"mix"`               // training questions of several sources, in place of Train. none (own)
-	EvalMix         []Source `toml:"eval_mix"`          // likewise of evaluations, in place of Eval. none (own)
+	Train           List     `toml:"train"`    // question files, read as one set
+	Eval            List     `toml:"eval"`     // question files of the evaluations during training. none (own)
+	Mix             []Source `toml:"mix"`      // training questions of several sources, in place of Train. none (own)
+	EvalMix         []Source `toml:"eval_mix"` // likewise of evaluations, in place of Eval. none (own)
+	Compose         Compose  `toml:"compose"`
 	Fields          Fields   `toml:"fields"`            // columns of the files, where they are not those of a known shape
 	OverLength      string   `toml:"over_length"`       // a question whose prompt is too long: "drop" it (counted, shown) or "error". "drop" (own)
 	MaxPromptTokens int      `toml:"max_prompt_tokens"` // longest prompt, system prompt and template included; 0: what leaves room for one turn in the context. 0 (own)
@@ -67,6 +68,14 @@ type Source struct {
 }
 
 func (s *Source) setDefaults() { s.Weight = 1 }
+
+// Compose makes questions that ask for several things out of questions that ask for one.
+type Compose struct {
+	Train    []int  `toml:"train"`    // how many, 1 to 10: the numbers take turns while there are training questions. none (own)
+	Eval     []int  `toml:"eval"`     // how many: all questions of the evaluation for each number. none (own)
+	Template string `toml:"template"` // text/template of the new text, or "@FILE" for that of a file; "": the shipped one. "" (own)
+	Seed     int64  `toml:"seed"`     // of which questions meet. 0 (own)
+}
 
 // Fields name the columns of a question file; "" is the column of the known shapes.
 type Fields struct {
@@ -262,7 +271,7 @@ func Default() *Config {
 	return &Config{
 		Run:   Run{Resume: "auto"},
 		Model: Model{DType: "auto", Device: "auto", ActivationCheckpointing: "none"},
-		Data:  Data{Train: List{}, Eval: List{}, Mix: []Source{}, EvalMix: []Source{}, OverLength: "drop", Shuffle: true},
+		Data:  Data{Train: List{}, Eval: List{}, Mix: []Source{}, EvalMix: []Source{}, Compose: Compose{Train: []int{}, Eval: []int{}}, OverLength: "drop", Shuffle: true},
 		Rollout: Rollout{
 			QuestionsPerStep: 4, GroupSize: 16, Temperature: 1, TopP: 1, Context: "full", Format: "chat", Schedule: "auto",
 			MaxTurns: 8, MaxTurnTokens: 512, MaxResponseTokens: 8192, ToolResultTokens: 512, OnNoAction: "end",

@@ -57,6 +57,10 @@ func TestBadListsOfTables(t *testing.T) {
 			"data.mix.weight is a string, want a number",
 		`data.eval_mix=[{files = "x", weight = 2}]`:  base + ": weight of entry 1 of data.eval_mix is 2, allowed: 1: an evaluation asks each question once",
 		`data.eval_mix=[{files = "x", sample = -1}]`: base + ": sample of entry 1 of data.eval_mix is -1, allowed: 0 or more",
+		`data.compose.train=[2, 11]`:                 base + ": data.compose.train is 11, allowed: 1 to 10",
+		`data.compose.eval=[2, 4, 2]`:                base + ": data.compose.eval is 2 twice, allowed: each number once",
+		`data.compose.eval=["2"]`:                    `--set data.compose.eval=["2"]: data.compose.eval is a list, want a list of whole numbers`,
+		`data.compose.eval=2`:                        `--set data.compose.eval=2: data.compose.eval is a whole number, want a list of whole numbers`,
 	} {
 		if _, err := Load(base, []string{set}); err == nil || err.Error() != want {
 			t.Errorf("%s:\ngot  %v\nwant %s", set, err, want)

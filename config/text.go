@@ -16,6 +16,7 @@ type textKey struct {
 func (c *Config) texts() []textKey {
 	p := &c.Rollout.Prompts
 	return []textKey{
+		{"data.compose.template", &c.Data.Compose.Template},
 		{"rollout.system_prompt", &c.Rollout.SystemPrompt},
 		{"rollout.prompts.corrective", &p.Corrective},
 		{"rollout.prompts.refused_tool", &p.RefusedTool},

@@ -116,7 +116,9 @@ func (c *Config) ValidateEvaluation() error {
 	var r rules
 	c.Run.checkPlace(&r)
 	c.Model.check(&r, "the HuggingFace folder of the model to evaluate")
-	r.sources("data.eval", c.Data.Eval, "data.eval_mix", c.Data.EvalMix)
+	if len(c.Data.EvalMix) == 0 {
+		r.files("data.eval", c.Data.Eval, "one or more question files")
+	}
 	c.Data.check(&r)
 	c.checkRollout(&r)
 	c.checkReward(&r)
@@ -134,7 +136,9 @@ var device = regexp.MustCompile(`^(auto|cpu|cuda(:[0-9]+)?)$`)
 func (c *Config) checkRun(r *rules) {
 	c.Run.check(r)
 	c.Model.check(r, toTrain)
-	r.sources("data.train", c.Data.Train, "data.mix", c.Data.Mix)
+	if len(c.Data.Mix) == 0 {
+		r.files("data.train", c.Data.Train, "one or more question files")
+	}
 	c.Data.check(r)
 	r.oneOf("scoring.form", c.Scoring.Form, "naive", "shared", "cached")
 	r.oneOf("scoring.old_log_prob", c.Scoring.OldLogProb, "recompute", "rollout")

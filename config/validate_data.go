@@ -1,20 +1,20 @@
 package config
 
-import "fmt"
-
-// sources checks that questions are named in one of the two ways.
-func (r *rules) sources(listKey string, list List, mixKey string, mix []Source) {
-	switch {
-	case len(mix) == 0:
-		r.files(listKey, list, "one or more question files, or "+mixKey)
-	case len(list) > 0:
-		r.violated(listKey, "set beside "+mixKey, "one of the two")
-	}
-}
+import (
+	"fmt"
+	"slices"
+)
 
 func (d Data) check(r *rules) {
 	r.oneOf("data.over_length", d.OverLength, "drop", "error")
 	atLeast(r, "data.max_prompt_tokens", d.MaxPromptTokens, 0)
+	d.Compose.check(r)
+	if len(d.Train) > 0 && len(d.Mix) > 0 {
+		r.violated("data.train", "set beside data.mix", "one of the two")
+	}
+	if len(d.Eval) > 0 && len(d.EvalMix) > 0 {
+		r.violated("data.eval", "set beside data.eval_mix", "one of the two")
+	}
 	for k, source := range d.Mix {
 		source.check(r, fmt.Sprintf("of entry %d of data.mix", k+1))
 	}
@@ -38,4 +38,18 @@ func (s Source) check(r *rules, of string) {
 	atLeast(r, "sample "+of, s.Sample, 0)
 	atLeast(r, "seed "+of, s.Seed, 0)
 	atLeast(r, "max_question_chars "+of, s.MaxQuestionChars, 0)
+}
+
+// check holds the numbers of objectives in their range.
+func (c Compose) check(r *rules) {
+	atLeast(r, "data.compose.seed", c.Seed, 0)
+	for _, n := range c.Train {
+		between(r, "data.compose.train", n, 1, 10)
+	}
+	for k, n := range c.Eval {
+		between(r, "data.compose.eval", n, 1, 10)
+		if slices.Contains(c.Eval[:k], n) {
+			r.violated("data.compose.eval", fmt.Sprintf("%d twice", n), "each number once")
+		}
+	}
 }

@@ -94,7 +94,7 @@ func (c *Config) checkMinibatch(r *rules) {
 func (c *Config) checkEval(r *rules) {
 	e := c.Eval
 	atLeast(r, "eval.every", e.Every, 0)
-	if e.Every > 0 {
+	if e.Every > 0 && len(c.Data.EvalMix) == 0 {
 		r.files("data.eval", c.Data.Eval, fmt.Sprintf("question files, as eval.every is %d", e.Every))
 	}
 	atLeast(r, "eval.questions", e.Questions, 0)

@@ -22,8 +22,9 @@ type Order struct {
 
 // OrderState is the position of an order, for checkpoints.
 type OrderState struct {
-	Drawn uint64 `json:"drawn"` // places handed out since the start of the run
-	Size  int    `json:"size"`  // of the set
+	Drawn uint64       `json:"drawn"`           // places handed out since the start of the run
+	Size  int          `json:"size"`            // of the set
+	Parts []OrderState `json:"parts,omitempty"` // of a Sampler of several sources: their positions
 }
 
 // NewOrder starts at the first place of the first epoch of a set of size members, at least one.

@@ -43,7 +43,8 @@ type Part struct {
 	Shapes []Count // of the rows, by what was recognised, in the order in which they came
 	// LeftOut counts rows that are no questions of the set, by reason; so does a sample with the rest.
 	LeftOut   []Count
-	Questions int // that are in the set
+	Composed  []Count // questions by their objectives, where several were made into one
+	Questions int     // that are in the set
 }
 
 // Count is a number of rows with what they have in common.

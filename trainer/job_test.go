@@ -58,7 +58,7 @@ func newJob(t *testing.T, dir string, o Options, s script, change func(*job)) *j
 	if err := errors.Join(err1, err2, err3, err4, err5); err != nil {
 		t.Fatal(err)
 	}
-	j.actor.parameters, j.Source, j.Sampler, j.Order, j.Dir = architecture.Parameters(), source, sampler, sampler.Order, opened
+	j.actor.parameters, j.Source, j.Sampler, j.Cursor, j.Dir = architecture.Parameters(), source, sampler, sampler, opened
 	core, logs := observer.New(zap.InfoLevel)
 	j.Log, j.logs = zap.New(core), logs
 	if change != nil {

@@ -24,7 +24,7 @@ import (
 type Run struct {
 	*Trainer
 	loop.Job
-	Sampler *dataset.Sampler // draws in the job's order
+	Sampler *dataset.Sampler // draws; the job's cursor
 
 	QuestionsPerStep  int
 	MaxFailedSteps    int

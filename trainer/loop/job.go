@@ -18,6 +18,12 @@ import (
 	"github.com/mempo-train/mempo-train/trainer/rundir"
 )
 
+// Cursor is where a run is in its training data: a dataset.Order or dataset.Sampler.
+type Cursor interface {
+	State() dataset.OrderState
+	Restore(dataset.OrderState) error // a position in other data is an error
+}
+
 // Job is a run of steps. It is not safe for concurrent use.
 type Job struct {
 	State    model.State // weights and moments
@@ -25,8 +31,8 @@ type Job struct {
 	Metrics  *metrics.Writer
 	Source   *checkpoint.Source // the model folder that the run started from
 	Identity checkpoint.Identity
-	Order    *dataset.Order // in which the training data are drawn
-	Config   string         // the resolved config.toml
+	Cursor   Cursor // in which the training data are drawn
+	Config   string // the resolved config.toml
 	Log      *zap.Logger
 	Line     func(string) // shows one line that stays
 
@@ -46,7 +52,7 @@ func (j *Job) Resume(record checkpoint.Record) error {
 	if err := json.Unmarshal(record.Sampler, &position); err != nil {
 		return fault.Usage(fmt.Errorf("the checkpoint of step %d has no position in the training data: %w", record.Step, err))
 	}
-	if err := j.Order.Restore(position); err != nil {
+	if err := j.Cursor.Restore(position); err != nil {
 		return fault.Usage(err)
 	}
 	j.Done, j.saved, j.Best = int(record.Step), int(record.Step), record.Best
@@ -83,7 +89,7 @@ func (j *Job) Checkpoint(counters func() map[string]int64) error {
 	if j.Done == j.saved {
 		return nil
 	}
-	position, err := json.Marshal(j.Order.State())
+	position, err := json.Marshal(j.Cursor.State())
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"github.com/mempo-train/mempo-train/dataset"
 	"github.com/mempo-train/mempo-train/model/chat"
 	"github.com/mempo-train/mempo-train/trainer/checkpoint"
 	"github.com/mempo-train/mempo-train/trainer/loop"
@@ -19,7 +20,8 @@ import (
 type Run struct {
 	Trainer
 	loop.Job
-	Lessons        []chat.Lesson // each with a token to learn; drawn in the job's order
+	Order          *dataset.Order // of the draws; the job's cursor
+	Lessons        []chat.Lesson  // each with a token to learn
 	LessonsPerStep int
 	// Held-out lessons are measured every EvaluateEvery steps (0 is never) and after the last one.
 	HeldOut       []chat.Lesson
