@@ -60,7 +60,7 @@ func TestFilesThatAreNoQuestions(t *testing.T) {
 	if err := os.WriteFile(binary, []byte("\x1f\x8b\x08\x00\x00\x00"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	table := write(t, filepath.Join(folder, "q.csv"), "id,question,answer", "1,on a,x")
+	table := write(t, filepath.Join(folder, "q.csv"), "question,answer", "on a,x")
 	for _, file := range []string{garbage, binary, table, folder, filepath.Join(folder, "nowhere.jsonl")} {
 		path, _ := tinyConfig(t, dir)
 		refused(t, runTrain(t.Context(), path, []string{"data.train=" + file}, nil), fault.CodeUsage, file)

@@ -196,7 +196,7 @@ func (q *questions) check(c *config.Config) error {
 	}
 	for k, n := range left {
 		if n == 0 {
-			return fault.Usage(fmt.Errorf("no question of %s is left: %s", strings.Join(q.Parts[k].Files, ", "), q.overLength()))
+			return fault.Usage(fmt.Errorf("no question is left of %s: %s", strings.Join(q.Parts[k].Files, ", "), q.overLength()))
 		}
 	}
 	return nil
