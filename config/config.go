@@ -127,11 +127,12 @@ type Prompts struct {
 
 // Tools are what the model may use.
 type Tools struct {
-	Enabled        List   `toml:"enabled"`          // of "search", "access". ["search"] (own)
-	OnToolFailure  string `toml:"on_tool_failure"`  // "exclude" the trajectory from every statistic and the loss, or "tell_model". "exclude" (own)
-	MaxFailedSteps int    `toml:"max_failed_steps"` // steps in a row without a valid trajectory that end the run. 3 (own)
-	Search         Search `toml:"search"`
-	Access         Access `toml:"access"`
+	Enabled        List         `toml:"enabled"`          // of "search", "access". ["search"] (own)
+	OnToolFailure  string       `toml:"on_tool_failure"`  // "exclude" the trajectory from every statistic and the loss, or "tell_model". "exclude" (own)
+	MaxFailedSteps int          `toml:"max_failed_steps"` // steps in a row without a valid trajectory that end the run. 3 (own)
+	Search         Search       `toml:"search"`
+	Access         Access       `toml:"access"`
+	Custom         []CustomTool `toml:"custom"` // further tools, each offered by standing here. none (own)
 }
 
 // Search is where passages come from.
@@ -154,7 +155,10 @@ type Access struct {
 	Via         string  `toml:"via"`         // the "service" at URL, the web itself ("direct"), or files in Folder ("folder"). "service" (own)
 	URL         string  `toml:"url"`         // address of POST /access. "" (own)
 	Folder      string  `toml:"folder"`      // of stored pages. "" (own)
-	AllowHosts  List    `toml:"allow_hosts"` // the only hosts that are opened; empty: every public one. none (own)
+	AllowHosts  List    `toml:"allow_hosts"` // the only hosts that are opened, "host" or "host:port", local ones too; empty: every public one. none (own)
+	Robots      bool    `toml:"robots"`      // keep to what robots.txt allows, where pages come directly. true (own)
+	PerSecond   float64 `toml:"per_second"`  // requests to one host, where pages come directly; 0 is no bound. 2 (own)
+	Record      string  `toml:"record"`      // folder that pages are added to, for via "folder"; "" is none. "" (own)
 	Timeout     Seconds `toml:"timeout_s"`   // of one try. 10 (own)
 	Tries       int     `toml:"tries"`       // 3 (own)
 	Concurrency int     `toml:"concurrency"` // calls at the same time. 64 (own)
@@ -266,7 +270,8 @@ func Default() *Config {
 	tools := Tools{
 		Enabled: List{"search"}, OnToolFailure: "exclude", MaxFailedSteps: 3,
 		Search: Search{Backend: "bm25", Method: "auto", TopK: 3, Timeout: 10, Tries: 3, Concurrency: 64},
-		Access: Access{Via: "service", AllowHosts: List{}, Timeout: 10, Tries: 3, Concurrency: 64},
+		Access: Access{Via: "service", AllowHosts: List{}, Robots: true, PerSecond: 2, Timeout: 10, Tries: 3, Concurrency: 64},
+		Custom: []CustomTool{},
 	}
 	return &Config{
 		Run:   Run{Resume: "auto"},

@@ -155,5 +155,6 @@ func (m *Model) resolve() {
 func (t Tools) clone() Tools {
 	t.Enabled = append(List{}, t.Enabled...)
 	t.Access.AllowHosts = append(List{}, t.Access.AllowHosts...)
+	t.Custom = append([]CustomTool{}, t.Custom...)
 	return t
 }

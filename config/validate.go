@@ -228,6 +228,7 @@ func (t Tools) check(r *rules, prefix string) {
 	atLeast(r, prefix+".max_failed_steps", t.MaxFailedSteps, 1)
 	t.Search.check(r, prefix+".search", slices.Contains(t.Enabled, "search"))
 	t.Access.check(r, prefix+".access", slices.Contains(t.Enabled, "access"))
+	checkCustom(r, prefix+".custom", t.Custom)
 }
 
 func (s Search) check(r *rules, prefix string, enabled bool) {
@@ -258,6 +259,7 @@ func (a Access) check(r *rules, prefix string, enabled bool) {
 	if !enabled {
 		return
 	}
+	a.checkHosts(r, prefix)
 	switch a.Via {
 	case "service":
 		r.address(prefix+".url", a.URL, `the address of the service that via "service" asks`)
