@@ -281,11 +281,13 @@ func (p *plan) measurePrompts(kept []dataset.Question) error {
 // showTools tells of the [tools] of c.
 func (p *plan) showTools(ctx context.Context, heading string, c *config.Config) {
 	p.heading(heading)
-	if len(c.Tools.Enabled) == 0 {
+	if len(c.Tools.Enabled)+len(c.Tools.Custom) == 0 {
 		p.line("none")
 		return
 	}
-	tools, err := loadTools(c, zap.NewNop())
+	unrecorded := *c
+	unrecorded.Tools.Access.Record = "" // which would make the folder
+	tools, err := loadTools(&unrecorded, zap.NewNop())
 	if err != nil {
 		p.problem(err)
 		return
@@ -300,7 +302,33 @@ func (p *plan) showTools(ctx context.Context, heading string, c *config.Config) 
 		p.reached("search", search.URL, tools.probe(ctx))
 	}
 	if tools.Access != nil {
-		p.reached("access", c.Tools.Access.URL, connects(ctx, c.Tools.Access.URL))
+		p.showAccess(ctx, c.Tools.Access, tools)
+	}
+	for _, tool := range c.Tools.Custom {
+		p.reached(fmt.Sprintf("%s, <%s>", tool.Name, tool.TagName()), tool.URL, connects(ctx, tool.Name, tool.URL))
+	}
+}
+
+// showAccess tells where pages come from, and to what bounds.
+func (p *plan) showAccess(ctx context.Context, a config.Access, tools *toolset) {
+	hosts := "every public host"
+	if len(a.AllowHosts) > 0 {
+		hosts = "only " + strings.Join(a.AllowHosts, ", ")
+	}
+	switch a.Via {
+	case "direct":
+		robots := "robots.txt is asked"
+		if !a.Robots {
+			robots = "robots.txt is not asked"
+		}
+		p.line("access: from the web, %s, %v requests a second to each (0 is no bound), %s", hosts, a.PerSecond, robots)
+	case "folder":
+		p.line("access: %d pages of %s", tools.pages, a.Folder)
+	default:
+		p.reached("access", a.URL, connects(ctx, "access", a.URL))
+	}
+	if a.Record != "" {
+		p.line("access: pages are recorded in %s", a.Record)
 	}
 }
 
@@ -313,12 +341,12 @@ func (p *plan) reached(tool, address string, err error) {
 	p.line("%s: service at %s, %s", tool, address, state)
 }
 
-// connects tells whether something listens at an address. Which pages a service of pages has is not
-// known, so none is asked for.
-func connects(ctx context.Context, address string) error {
+// connects tells whether something listens at the address of a tool. What a service of pages, or one of
+// the user's own, has an answer to is not known, so nothing is asked.
+func connects(ctx context.Context, tool, address string) error {
 	parsed, err := url.Parse(address)
 	if err != nil {
-		return fault.Usage(fmt.Errorf("tools.access.url: %w", err))
+		return fault.Usage(fmt.Errorf("address of the %s service: %w", tool, err))
 	}
 	port := parsed.Port()
 	if port == "" {
@@ -326,7 +354,7 @@ func connects(ctx context.Context, address string) error {
 	}
 	connection, err := (&net.Dialer{Timeout: 5 * time.Second}).DialContext(ctx, "tcp", net.JoinHostPort(parsed.Hostname(), port))
 	if err != nil {
-		return fault.Environment(fmt.Errorf("access service %s: not reachable: %w", parsed.Redacted(), err))
+		return fault.Environment(fmt.Errorf("%s service %s: not reachable: %w", tool, parsed.Redacted(), err))
 	}
 	return connection.Close()
 }

@@ -188,7 +188,11 @@ func evaluationSettings(c *config.Config, systemPrompt string) map[string]any {
 			settings["eval.tools.search.corpus"], settings["eval.tools.search.url"] = search.Corpus, search.URL
 		case "access":
 			settings["eval.tools.access.via"], settings["eval.tools.access.url"] = c.Tools.Access.Via, c.Tools.Access.URL
+			settings["eval.tools.access.folder"] = c.Tools.Access.Folder
 		}
+	}
+	for _, tool := range c.Tools.Custom {
+		settings["eval.tools.custom."+tool.TagName()] = tool.URL
 	}
 	return settings
 }

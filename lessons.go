@@ -29,7 +29,7 @@ func loadSchool(c *config.SFT) (*school, error) {
 	if most := c.Data.MaxTokens; most > 0 && most < s.limit {
 		s.limit, s.limitKey = most, "data.max_tokens"
 	}
-	if s.systemPrompt, err = systemPrompt(c.SFT.SystemPrompt, []string{"search"}); err != nil {
+	if s.systemPrompt, err = systemPrompt(c.SFT.SystemPrompt, []string{"search"}, nil); err != nil {
 		return nil, fault.Usage(err)
 	}
 	formats, err := conversationFormats(c.Model.Path, half.tokenizer, "sft.format", c.SFT.Format)

@@ -1,11 +1,8 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
-
-	"go.uber.org/zap"
 
 	"github.com/mempo-train/mempo-train/config"
 	"github.com/mempo-train/mempo-train/configs"
@@ -15,8 +12,6 @@ import (
 	"github.com/mempo-train/mempo-train/model"
 	"github.com/mempo-train/mempo-train/model/chat"
 	"github.com/mempo-train/mempo-train/model/tokenizer"
-	"github.com/mempo-train/mempo-train/retrieval"
-	"github.com/mempo-train/mempo-train/retrieval/index"
 	"github.com/mempo-train/mempo-train/rollout"
 )
 
@@ -58,10 +53,17 @@ func loadTexts(c *config.Config) (*texts, error) {
 	}
 	tok, architecture := half.tokenizer, half.architecture
 	t := &texts{tokenizer: tok, architecture: architecture}
-	if t.systemPrompt, err = systemPrompt(c.Rollout.SystemPrompt, c.Tools.Enabled); err != nil {
+	if t.systemPrompt, err = systemPrompt(c.Rollout.SystemPrompt, c.Tools.Enabled, customTools(c)); err != nil {
 		return nil, fault.Usage(err)
 	}
-	if chat.ParseTurn(c.Rollout.Prefill).Action != chat.ActionNone {
+	tags, err := customTags(c)
+	if err != nil {
+		return nil, err
+	}
+	if err := tagsSurvive(tok, tags); err != nil {
+		return nil, fault.Usage(fmt.Errorf("model folder %s: %w", c.Model.Path, err))
+	}
+	if tags.ParseTurn(c.Rollout.Prefill).Action != chat.ActionNone {
 		return nil, fault.Usage(fmt.Errorf("rollout.prefill is %q, which holds a whole action; allowed is a text that opens a turn, such as \"<mem>\"", c.Rollout.Prefill))
 	}
 	formats, err := conversationFormats(c.Model.Path, tok, "rollout.format", c.Rollout.Format)
@@ -91,8 +93,12 @@ func tokenizerFits(tok *tokenizer.Tokenizer, a model.Architecture) error {
 	if tok.Size() > a.VocabSize {
 		return fmt.Errorf("tokenizer.json has ids up to %d, but config.json says vocab_size %d: the tokenizer belongs to another model", tok.Size()-1, a.VocabSize)
 	}
-	samples := []string{"<mem>", "</mem>", "<think>", "</think>", "<search>", "</search>", "<access>", "</access>", "<answer>", "</answer>", "<information>", "</information>", "Who wrote München, 東京?\n"}
-	for _, sample := range samples {
+	return tagsSurvive(tok, chat.Tags{})
+}
+
+// tagsSurvive checks that tags, and a text, are what they were when they have been encoded and decoded.
+func tagsSurvive(tok *tokenizer.Tokenizer, tags chat.Tags) error {
+	for _, sample := range append(tags.Texts(), "<information>", "</information>", "Who wrote München, 東京?\n") {
 		if back := tok.Decode(tok.EncodeTrusted(sample)); back != sample {
 			return fmt.Errorf("tokenizer.json turns %q into %q when it encodes and decodes it: the tokenizer is broken or belongs to another model", sample, back)
 		}
@@ -108,15 +114,11 @@ func contextLength(c *config.Config, a model.Architecture) int {
 }
 
 // systemPrompt is the configured text, or the shipped one for tools.
-func systemPrompt(text string, tools []string) (string, error) {
+func systemPrompt(text string, tools []string, custom []configs.Tool) (string, error) {
 	if text != "" {
 		return text, nil
 	}
-	name, err := configs.SystemPromptName(tools)
-	if err != nil {
-		return "", err
-	}
-	return configs.Prompt(name), nil
+	return configs.SystemPrompt(tools, custom)
 }
 
 // conversationFormats makes the format that a key names for any system prompt.
@@ -133,7 +135,7 @@ func conversationFormats(dir string, tok *tokenizer.Tokenizer, key, name string)
 
 // conversationTexts are the short messages, replaced where the config says so.
 func conversationTexts(c *config.Config) rollout.Texts {
-	tools := configs.ActionForms(c.Tools.Enabled)
+	tools := configs.ActionForms(c.Tools.Enabled, customTools(c))
 	text := func(own, shipped string) string {
 		if own == "" {
 			own = configs.Prompt(shipped)
@@ -178,88 +180,6 @@ func checkCache(c *config.Config, t *texts, asked []dataset.Question) error {
 			bound, prompt, id, least))
 	}
 	return nil
-}
-
-// toolset is what the model may use, with what must be closed afterwards.
-type toolset struct {
-	rollout.Tools
-	passages int // of an in-process corpus
-	clients  []*retrieval.HTTP
-}
-
-func loadTools(c *config.Config, log *zap.Logger) (*toolset, error) {
-	t := &toolset{Tools: rollout.Tools{TopK: c.Tools.Search.TopK, Concurrency: c.Tools.Search.Concurrency}}
-	for _, name := range c.Tools.Enabled {
-		var err error
-		switch name {
-		case "search":
-			err = t.addSearch(c.Tools.Search, log)
-		case "access":
-			err = t.addAccess(c.Tools.Access, log)
-		}
-		if err != nil {
-			return nil, fault.Usage(err)
-		}
-	}
-	return t, nil
-}
-
-func (t *toolset) addSearch(s config.Search, log *zap.Logger) error {
-	switch s.Backend {
-	case "bm25":
-		passages, err := index.LoadCorpus(s.Corpus)
-		if err != nil {
-			return err
-		}
-		t.passages = len(passages)
-		t.Search = index.NewBM25(passages)
-	case "http":
-		client, err := t.client(s.URL, s.Timeout, s.Tries, s.Concurrency, nil, log)
-		if err != nil {
-			return fmt.Errorf("tools.search.url: %w", err)
-		}
-		t.Search = client
-	default:
-		return fmt.Errorf(`tools.search.backend is %q; this version has "bm25" and "http"`, s.Backend)
-	}
-	return nil
-}
-
-func (t *toolset) addAccess(a config.Access, log *zap.Logger) error {
-	if a.Via != "service" {
-		return fmt.Errorf(`tools.access.via is %q; this version has "service"`, a.Via)
-	}
-	client, err := t.client(a.URL, a.Timeout, a.Tries, a.Concurrency, a.AllowHosts, log)
-	if err != nil {
-		return fmt.Errorf("tools.access.url: %w", err)
-	}
-	t.Access = client
-	return nil
-}
-
-func (t *toolset) client(url string, timeout config.Seconds, tries, concurrency int, hosts []string, log *zap.Logger) (*retrieval.HTTP, error) {
-	client, err := retrieval.NewHTTP(retrieval.HTTPOptions{
-		URL: url, Timeout: timeout.Duration(), Tries: tries, Concurrency: concurrency, AllowHosts: hosts, Logger: log,
-	})
-	if err == nil {
-		t.clients = append(t.clients, client)
-	}
-	return client, err
-}
-
-// probe asks the search service once, so that a wrong address shows before the model is loaded.
-func (t *toolset) probe(ctx context.Context) error {
-	if t.Search == nil {
-		return nil
-	}
-	_, err := t.Search.Search(ctx, "capital", 1)
-	return fault.Environment(err)
-}
-
-func (t *toolset) close() {
-	for _, client := range t.clients {
-		client.Close()
-	}
 }
 
 // startEngine opens the device of a config.

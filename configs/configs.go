@@ -55,9 +55,31 @@ func Prompt(name string) string {
 	return strings.TrimSuffix(string(text), "\n")
 }
 
-// SystemPromptName is the name of the system prompt that describes exactly the enabled tools, in
-// whatever order they are given.
-func SystemPromptName(enabled []string) (string, error) {
+// Tool is a tool that is not shipped: text stands between its tags, Description says what it does.
+type Tool struct{ Tag, Description string }
+
+func (t Tool) form() string { return "<" + t.Tag + "> text </" + t.Tag + ">" }
+
+// SystemPrompt describes exactly the enabled tools, in whatever order they are given, and then the
+// custom ones: the form of each stands before that of an answer, its description at the end.
+func SystemPrompt(enabled []string, custom []Tool) (string, error) {
+	name, err := systemPromptName(enabled)
+	if err != nil {
+		return "", err
+	}
+	if len(enabled) == 0 && len(custom) > 0 {
+		name += "_custom"
+	}
+	text := Prompt(name)
+	for _, tool := range custom {
+		end := strings.Index(text, forms["answer"])
+		start := strings.LastIndexByte(text[:end], '\n') + 1
+		text = text[:start] + text[start:end] + tool.form() + "\n" + text[start:] + fmt.Sprintf("\n- <%s>: %s", tool.Tag, tool.Description)
+	}
+	return text, nil
+}
+
+func systemPromptName(enabled []string) (string, error) {
 	for _, tool := range enabled {
 		if !slices.Contains(tools, tool) {
 			return "", fmt.Errorf("there is no tool %q; tools are %q", tool, tools)
@@ -74,12 +96,15 @@ func SystemPromptName(enabled []string) (string, error) {
 
 // ActionForms tells the model how to write the actions open to it, the answer last: the value of
 // the placeholder {tools}.
-func ActionForms(enabled []string) string {
+func ActionForms(enabled []string, custom []Tool) string {
 	var list []string
 	for _, tool := range tools {
 		if slices.Contains(enabled, tool) {
 			list = append(list, forms[tool])
 		}
+	}
+	for _, tool := range custom {
+		list = append(list, tool.form())
 	}
 	if len(list) == 0 {
 		return forms["answer"]

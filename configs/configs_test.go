@@ -8,16 +8,12 @@ import (
 
 func TestSystemPromptDescribesTheEnabledToolsOnly(t *testing.T) {
 	for _, enabled := range [][]string{{}, {"search"}, {"access"}, {"search", "access"}, {"access", "search"}} {
-		name, err := SystemPromptName(enabled)
-		if err != nil {
-			t.Fatal(err)
-		}
-		text := Prompt(name)
+		name, text := strings.Join(enabled, "+"), systemPrompt(t, enabled)
 		for _, tool := range tools {
 			if got, want := strings.Contains(text, "<"+tool+">"), slices.Contains(enabled, tool); got != want {
 				t.Errorf("%s: mentions <%s>: %v, want %v", name, tool, got, want)
 			}
-			if got, want := strings.Contains(ActionForms(enabled), "<"+tool+">"), slices.Contains(enabled, tool); got != want {
+			if got, want := strings.Contains(ActionForms(enabled, nil), "<"+tool+">"), slices.Contains(enabled, tool); got != want {
 				t.Errorf("action forms of %q mention <%s>: %v, want %v", enabled, tool, got, want)
 			}
 		}
@@ -31,8 +27,41 @@ func TestSystemPromptDescribesTheEnabledToolsOnly(t *testing.T) {
 			}
 		}
 	}
-	if _, err := SystemPromptName([]string{"python"}); err == nil || !strings.Contains(err.Error(), `"python"`) {
+	if _, err := SystemPrompt([]string{"python"}, nil); err == nil || !strings.Contains(err.Error(), `"python"`) {
 		t.Errorf("unknown tool: %v", err)
+	}
+}
+
+func systemPrompt(t *testing.T, enabled []string, custom ...Tool) string {
+	t.Helper()
+	text, err := SystemPrompt(enabled, custom)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return text
+}
+
+func TestSystemPromptDescribesCustomTools(t *testing.T) {
+	custom := []Tool{{"calculate", "computes"}, {"clock", "tells the time"}}
+	for _, enabled := range [][]string{{}, {"search"}, {"search", "access"}} {
+		text := systemPrompt(t, enabled, custom...)
+		const before = "<mem> what you have found out so far </mem><think> what is still missing and what to do next </think>"
+		for _, part := range []string{
+			"\n" + before + "<calculate> text </calculate>\n" + before + "<clock> text </clock>\n" + before + "<answer> the answer </answer>\n",
+			"</answer>\n- <calculate>: computes\n- <clock>: tells the time",
+			"<information>",
+		} {
+			if !strings.Contains(text, part) {
+				t.Errorf("%q: no %q in\n%s", enabled, part, text)
+			}
+		}
+		if strings.Contains(text, "You have no tools") || strings.Contains(text, "<search>") != slices.Contains(enabled, "search") {
+			t.Errorf("%q:\n%s", enabled, text)
+		}
+	}
+	want := "<search> query </search>, <calculate> text </calculate>, <clock> text </clock> or <answer> the answer </answer>"
+	if got := ActionForms([]string{"search"}, custom); got != want {
+		t.Errorf("%s, want %s", got, want)
 	}
 }
 
@@ -56,7 +85,7 @@ func TestPromptsHoldTheirPlaceholders(t *testing.T) {
 			t.Errorf("%s has other placeholders than %q: %s", name, want, text)
 		}
 	}
-	if got, want := len(Names()), len(placeholders)+4; got != want {
+	if got, want := len(Names()), len(placeholders)+5; got != want {
 		t.Errorf("%d shipped texts, want %d", got, want)
 	}
 }

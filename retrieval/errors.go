@@ -16,7 +16,7 @@ const (
 // ServiceError says that a service failed a call, after all its tries. It is never the doing of
 // whoever asked.
 type ServiceError struct {
-	Service  string // "search" or "access"
+	Service  string // "search", "access", or the name of a custom tool
 	URL      string // without a password
 	Attempts int    // requests sent, or tried to send
 	Timeouts int    // of them, those that ran into a time-out

@@ -35,7 +35,9 @@ type HTTPOptions struct {
 	AllowHosts []string
 	// UseProxy takes the proxy from the environment (HTTPS_PROXY and its like).
 	UseProxy bool
-	Logger   *zap.Logger // gets every attempt: failed ones as warnings; nil for none
+	// Service is what the errors of Search call the service ["search"].
+	Service string
+	Logger  *zap.Logger // gets every attempt: failed ones as warnings; nil for none
 }
 
 // HTTP speaks the protocol of Search-R1 style services: POST /retrieve and POST /access. It is
@@ -98,6 +100,7 @@ func (o *HTTPOptions) setDefaults() error {
 	o.MaxBackoff = max(orDefault(o.MaxBackoff, 5*time.Second), o.MinBackoff)
 	o.Concurrency = orDefault(o.Concurrency, 64)
 	o.MaxReplyBytes = orDefault(o.MaxReplyBytes, 16<<20)
+	o.Service = orDefault(o.Service, "search")
 	if o.Logger == nil {
 		o.Logger = zap.NewNop()
 	}
@@ -124,7 +127,7 @@ func (h *HTTP) Search(ctx context.Context, query string, topk int) ([]Passage, e
 		ReturnScores bool     `json:"return_scores"`
 	}{[]string{query}, topk, true}
 	var passages []Passage
-	err := h.call(ctx, "search", h.search, request, func(body []byte) error {
+	err := h.call(ctx, h.options.Service, h.search, request, func(body []byte) error {
 		results, err := parseRetrieve(body, 1)
 		if err != nil {
 			return err
