@@ -145,9 +145,15 @@ func TestResumeIsBitIdentical(t *testing.T) {
 	for _, steps := range []string{"1", "3", "4"} {
 		train(t, brokenPath, "run.steps="+steps)
 	}
+	sameRun(t, straight, broken, "step_000004")
+}
+
+// sameRun holds the last checkpoint and the metrics of two runs together.
+func sameRun(t *testing.T, straight, broken, step string) {
+	t.Helper()
 	for _, name := range []string{"model.safetensors", "trainer_state/master.safetensors", "trainer_state/exp_avg.safetensors", "trainer_state/exp_avg_sq.safetensors"} {
-		a, errA := os.ReadFile(filepath.Join(straight, "checkpoints/step_000004", name))
-		b, errB := os.ReadFile(filepath.Join(broken, "checkpoints/step_000004", name))
+		a, errA := os.ReadFile(filepath.Join(straight, "checkpoints", step, name))
+		b, errB := os.ReadFile(filepath.Join(broken, "checkpoints", step, name))
 		if errA != nil || errB != nil {
 			t.Fatal(errA, errB)
 		}

@@ -49,15 +49,17 @@ func (s *Set) Compose(c Composition) error {
 	var composed []Question
 	for k := range s.Parts {
 		single := s.Parts[k].single(s.Questions, k)
-		if len(single) == 0 {
+		var pieces [][]int
+		if len(single) > 0 {
+			order, err := NewOrder("question composition", len(single), c.Seed, true)
+			if err != nil {
+				return err
+			}
+			pieces = s.Parts[k].cut(order.Next(len(single)), c)
+		}
+		if s.Parts[k].Questions = len(pieces); len(pieces) == 0 {
 			return fmt.Errorf("question file %s: no question can be composed with others: %s", strings.Join(s.Parts[k].Files, ", "), list(s.Parts[k].LeftOut))
 		}
-		order, err := NewOrder("question composition", len(single), c.Seed, true)
-		if err != nil {
-			return err
-		}
-		pieces := s.Parts[k].cut(order.Next(len(single)), c)
-		s.Parts[k].Questions = len(pieces)
 		for _, piece := range pieces {
 			question, err := compose(single, piece, text)
 			if err != nil {

@@ -43,8 +43,8 @@ const (
 	demonstrationExample = `{"messages": [{"role": "user", "content": "What is the capital of Peru?"}, {"role": "assistant", "content": "<mem></mem><think>I know it.</think><answer>Lima</answer>"}]}`
 )
 
-// LoadDemonstrations reads and checks one or more files of demonstrations, as one set. A file is
-// JSONL, one JSON array or Parquet, told apart by its first bytes. A row is {"messages": […]},
+// LoadDemonstrations reads and checks one or more files of demonstrations, or patterns of their names
+// (see Expand), as one set. A file is JSONL, one JSON array or Parquet, told apart by its first bytes. A row is {"messages": […]},
 // other columns are not read; a message is {"role", "content"} and, of the assistant, optional
 // "weight" (1; 0: context only, not learned from) and "prefix" (text of the same turn that stands
 // before content and is context only). A null counts as absent.
@@ -52,8 +52,12 @@ func LoadDemonstrations(paths []string) (*DemonstrationSet, error) {
 	if len(paths) == 0 {
 		return nil, errors.New("no demonstration file given")
 	}
+	files, err := Expand(paths)
+	if err != nil {
+		return nil, fmt.Errorf("demonstration file: %w", err)
+	}
 	set := &DemonstrationSet{}
-	for _, path := range paths {
+	for _, path := range files {
 		err := readFile(path, content{
 			name: "demonstration", example: demonstrationExample, columns: []string{columnMessages},
 			add: func(rec record, at place) error {

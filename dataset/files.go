@@ -4,14 +4,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 )
 
 // Expand turns names of files and patterns of names into names. In a pattern, '*' stands for any
 // part of one name and '?' for a character of it, [a-c] for one of these (filepath.Match); what it
-// matches comes sorted, and something must. A name that exists is taken as it is. A file that is
-// named twice is refused.
+// matches comes sorted, and something must. A name that exists is taken as it is.
 func Expand(patterns []string) ([]string, error) {
 	var files []string
 	for _, pattern := range patterns {
@@ -19,12 +17,7 @@ func Expand(patterns []string) ([]string, error) {
 		if err != nil {
 			return nil, err
 		}
-		for _, file := range matches {
-			if slices.Contains(files, file) {
-				return nil, fmt.Errorf("%s is named twice in %s", file, strings.Join(patterns, ", "))
-			}
-			files = append(files, file)
-		}
+		files = append(files, matches...)
 	}
 	return files, nil
 }

@@ -173,6 +173,9 @@ func TestLoadSources(t *testing.T) {
 	if reflect.DeepEqual(again.Questions, load(other).Questions) {
 		t.Error("another seed gives the same sample")
 	}
+	if _, err := Load([]string{a, b, a}, Options{}); err == nil || !strings.Contains(err.Error(), "is named twice") {
+		t.Errorf("a file twice: %v", err)
+	}
 	if _, err := LoadSources([]Source{{Files: []string{a}}, {Files: []string{b}}}); err == nil || !strings.Contains(err.Error(), "name in data.mix") {
 		t.Errorf("equal ids of nameless sources: %v", err)
 	}
