@@ -78,7 +78,7 @@ func (o BuildOptions) plan() (*Manifest, error) {
 	stage := o.Progress("reading the corpus, bytes", 0)
 	defer stage.Done()
 	var err error
-	if m.Corpus.SHA256, m.Corpus.Bytes, err = hashFiles(o.Corpus, stage.Add); err != nil {
+	if m.Corpus.SHA256, m.Corpus.Bytes, err = HashFiles(o.Corpus, stage.Add); err != nil {
 		return nil, fault.Usage(fmt.Errorf("corpus: %w", err))
 	}
 	if o.BM25 {

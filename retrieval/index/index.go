@@ -30,6 +30,9 @@ type Options struct {
 	Encoder     retrieval.Encoder // of queries; nil where only vectors are searched for
 	Exact       ExactSearcher     // nil is PlainExact
 	Graphs      GraphLibrary
+	// Repeatable encodes each query by itself, so that what else is asked at the same time does not
+	// change the last bits of its vector.
+	Repeatable bool
 }
 
 // Index is an index that was built, opened. It is safe for concurrent use. Searches for several
@@ -234,12 +237,30 @@ func (x *Index) byMeaning(ctx context.Context, queries []string, topk int) ([][]
 	for q, query := range queries {
 		texts[q] = x.manifest.Encoder.QueryPrefix + strings.ToValidUTF8(query, "\uFFFD")
 	}
-	vectors, err := x.options.Encoder.Encode(ctx, texts)
+	vectors, err := x.encode(ctx, texts)
 	if err != nil {
 		return nil, err
 	}
 	return x.byVectors(vectors, topk)
 }
+
+func (x *Index) encode(ctx context.Context, texts []string) (vectors [][]float32, err error) {
+	if !x.options.Repeatable {
+		return x.options.Encoder.Encode(ctx, texts)
+	}
+	vectors = make([][]float32, len(texts))
+	for k := range texts {
+		one, err := x.options.Encoder.Encode(ctx, texts[k:k+1])
+		if err != nil {
+			return nil, err
+		}
+		vectors[k] = one[0]
+	}
+	return vectors, nil
+}
+
+// spareCandidates are found beyond those that are wanted, of which exact scores then choose.
+const spareCandidates = 8
 
 func (x *Index) byVectors(queries [][]float32, topk int) (hits [][]hit, err error) {
 	for _, query := range queries {
@@ -247,24 +268,41 @@ func (x *Index) byVectors(queries [][]float32, topk int) (hits [][]hit, err erro
 			return nil, fmt.Errorf("the vector of a query %w", err)
 		}
 	}
-	topk = min(topk, x.manifest.Passages)
+	candidates := min(topk+spareCandidates, x.manifest.Passages)
 	var rows [][]int32
-	var scores [][]float32
 	if x.graph != nil {
-		rows, scores, err = x.graph.Search(queries, max(x.options.EF, topk), topk)
+		rows, _, err = x.graph.Search(queries, max(x.options.EF, candidates), candidates)
 	} else {
-		rows, scores, err = x.options.Exact.TopK(queries, x.vectors.float32s(), x.manifest.Encoder.Dimensions, topk)
+		rows, _, err = x.options.Exact.TopK(queries, x.vectors.float32s(), x.manifest.Encoder.Dimensions, candidates)
 	}
 	if err != nil {
 		return nil, err
 	}
 	hits = make([][]hit, len(queries))
-	for q := range hits {
-		for k, row := range rows[q] {
-			hits[q] = append(hits[q], hit{uint32(row), float64(scores[q][k])})
+	for q, query := range queries {
+		if hits[q], err = x.choose(query, rows[q], topk); err != nil {
+			return nil, err
 		}
 	}
 	return hits, nil
+}
+
+// choose ranks candidates by inner products summed in float64: a fast product of matrices rounds
+// otherwise with every number of queries, and what is found should not depend on that.
+func (x *Index) choose(query []float32, rows []int32, topk int) ([]hit, error) {
+	best := ranking{limit: topk}
+	all, dimensions := x.vectors.float32s(), len(query)
+	for _, row := range rows {
+		if row < 0 || int(row) >= x.manifest.Passages {
+			return nil, fmt.Errorf("the index is broken: it found passage %d of %d", row, x.manifest.Passages)
+		}
+		sum := 0.0
+		for k, value := range all[int(row)*dimensions : (int(row)+1)*dimensions] {
+			sum += float64(value) * float64(query[k])
+		}
+		best.offer(hit{uint32(row), sum})
+	}
+	return best.hits, nil
 }
 
 // found puts passages in the place of hits.

@@ -223,7 +223,7 @@ func identify(path string, always bool) (FileIdentity, error) {
 	if !always && info.Size() > checkedBytes {
 		return FileIdentity{Bytes: info.Size()}, nil
 	}
-	sum, size, err := hashFiles([]string{path}, func(int) {})
+	sum, size, err := HashFiles([]string{path}, func(int) {})
 	return FileIdentity{size, sum}, err
 }
 
@@ -252,8 +252,9 @@ func (m *Manifest) verify(dir string, graph bool) error {
 	return nil
 }
 
-// hashFiles is the SHA-256 of the content of files, one behind the other, and its length.
-func hashFiles(paths []string, read func(int)) (sum string, size int64, err error) {
+// HashFiles is the SHA-256 of the content of files, one behind the other, and its length.
+// read is told of bytes that were read.
+func HashFiles(paths []string, read func(int)) (sum string, size int64, err error) {
 	hash := sha256.New()
 	for _, path := range paths {
 		n, err := hashFile(hash, path, read)
