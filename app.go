@@ -48,7 +48,7 @@ func (p *program) app() *cli.App {
 		Action:    p.root,
 		Commands: []*cli.Command{
 			p.checkCommand(), p.sftCommand(), p.evalCommand(), p.benchCommand(), p.scoreCommand(), p.generateCommand(), p.tokenizeCommand(), p.gradeCommand(), p.advantageCommand(),
-			p.lossCommand(), p.worldCommand(), p.reportCommand(), p.versionCommand(),
+			p.lossCommand(), p.worldCommand(), p.indexCommand(), p.retrieveCommand(), p.reportCommand(), p.versionCommand(),
 		},
 		Reader: p.in, Writer: p.out, ErrWriter: p.errs,
 		OnUsageError:              usageError,

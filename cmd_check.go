@@ -25,7 +25,7 @@ func (p *program) checkCommand() *cli.Command {
 	return &cli.Command{
 		Name:      "check",
 		Usage:     "check a run and print what it will do; trains and writes nothing",
-		ArgsUsage: "RUN.toml, SFT.toml, EVAL.toml or WORLD.toml",
+		ArgsUsage: "RUN.toml, SFT.toml, EVAL.toml, WORLD.toml, INDEX.toml or RETRIEVE.toml",
 		Args:      true,
 		Description: `Prints the resolved settings, the prompts, the data, the tools, an estimate of the memory and the state of
 the run folder. Problems are listed at the end; the exit code is that of training with the same file.`,
@@ -65,6 +65,10 @@ func runCheck(ctx context.Context, path string, sets []string, out io.Writer) er
 		return checkEvaluation(ctx, path, sets, out)
 	case config.KindWorld:
 		return checkWorld(path, sets, out)
+	case config.KindIndex:
+		return checkIndex(path, sets, out)
+	case config.KindRetrieve:
+		return checkRetrieve(ctx, path, sets, out)
 	}
 	c, err := config.Load(path, sets)
 	if err != nil {
@@ -298,6 +302,8 @@ func (p *plan) showTools(ctx context.Context, heading string, c *config.Config) 
 	case tools.Search == nil:
 	case search.Backend == "bm25":
 		p.line("search: %d passages of %s, the best %d", tools.passages, search.Corpus, search.TopK)
+	case search.Backend == "index":
+		p.line("search: %s of %s, the best %d", tools.searched.describe(), search.Index, search.TopK)
 	default:
 		p.reached("search", search.URL, tools.probe(ctx))
 	}

@@ -33,7 +33,7 @@ func TestLimitedRowsAreScoredAsTheEngineSampledThem(t *testing.T) {
 		t.Fatal(err)
 	}
 	tools := &toolset{Tools: rollout.Tools{TopK: 1, Concurrency: 4}}
-	if err := tools.addSearch(c.Tools.Search, nil); err != nil {
+	if err := tools.addSearch(c, nil); err != nil {
 		t.Fatal(err)
 	}
 	m, err := device.Load(c.Model.Path, engine.Options{})

@@ -24,27 +24,29 @@ type toolset struct {
 	passages int // of an in-process corpus
 	pages    int // of a folder of pages
 	closers  []io.Closer
+	searched *inProcess // nil unless an index is searched in the process
 }
 
 func loadTools(c *config.Config, log *zap.Logger) (*toolset, error) {
 	t := &toolset{Tools: rollout.Tools{TopK: c.Tools.Search.TopK}}
-	err := t.add(c.Tools, log)
+	err := t.add(c, log)
 	if err != nil {
 		t.close()
-		return nil, fault.Usage(err)
+		return nil, asUsage(err)
 	}
 	t.Concurrency = max(1, t.Concurrency)
 	return t, nil
 }
 
 // add adds every tool. Each bounds its own calls: that many run at the same time, all of them together.
-func (t *toolset) add(tools config.Tools, log *zap.Logger) error {
+func (t *toolset) add(c *config.Config, log *zap.Logger) error {
+	tools := c.Tools
 	for _, name := range tools.Enabled {
 		var err error
 		switch name {
 		case "search":
 			t.Concurrency += tools.Search.Concurrency
-			err = t.addSearch(tools.Search, log)
+			err = t.addSearch(c, log)
 		case "access":
 			t.Concurrency += tools.Access.Concurrency
 			err = t.addAccess(tools.Access, log)
@@ -62,8 +64,17 @@ func (t *toolset) add(tools config.Tools, log *zap.Logger) error {
 	return nil
 }
 
-func (t *toolset) addSearch(s config.Search, log *zap.Logger) error {
-	switch s.Backend {
+// asUsage takes errors that nothing else is known of for the user's.
+func asUsage(err error) error {
+	var marked *fault.Error
+	if errors.As(err, &marked) {
+		return err
+	}
+	return fault.Usage(err)
+}
+
+func (t *toolset) addSearch(c *config.Config, log *zap.Logger) error {
+	switch s := c.Tools.Search; s.Backend {
 	case "bm25":
 		passages, err := index.LoadCorpus(s.Corpus)
 		if err != nil {
@@ -79,8 +90,13 @@ func (t *toolset) addSearch(s config.Search, log *zap.Logger) error {
 			return fmt.Errorf("tools.search.url: %w", err)
 		}
 		t.Search = client
-	default:
-		return fmt.Errorf(`tools.search.backend is %q; this version has "bm25" and "http"`, s.Backend)
+	case "index":
+		opened, err := openInProcess(c)
+		if err != nil {
+			return err
+		}
+		t.closers = append(t.closers, closer(func() { _ = opened.close() })) // a reader: nothing is lost
+		t.searched, t.Search = opened, opened
 	}
 	return nil
 }

@@ -11,6 +11,7 @@ const (
 	KindUnreachable = "not reachable" // no such host, no route
 	KindStatus      = "bad status"
 	KindReply       = "bad reply" // not HTTP, not TLS, too long, not JSON, another schema
+	KindIndex       = "broken index or encoder"
 )
 
 // ServiceError says that a service failed a call, after all its tries. It is never the doing of

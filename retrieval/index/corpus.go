@@ -85,3 +85,33 @@ func scanCorpus(r io.Reader, each func(line int, passage retrieval.Passage) erro
 	}
 	return nil
 }
+
+// Overview is what a corpus file holds.
+type Overview struct {
+	Passages int
+	Bytes    int64 // of contents
+	First    []retrieval.Passage
+}
+
+// Survey reads a corpus file through as LoadCorpus does, but for ids that are repeated, and keeps its
+// first passages.
+func Survey(path string, first int) (*Overview, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, fmt.Errorf("corpus: %w", err)
+	}
+	defer f.Close()
+	o := &Overview{}
+	err = scanCorpus(f, func(_ int, passage retrieval.Passage) error {
+		o.Passages++
+		o.Bytes += int64(len(passage.Contents))
+		if len(o.First) < first {
+			o.First = append(o.First, passage)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("corpus %s: %w", path, err)
+	}
+	return o, nil
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/mempo-train/mempo-train/config"
+	"github.com/mempo-train/mempo-train/dataset"
+	"github.com/mempo-train/mempo-train/internal/fault"
+	"github.com/mempo-train/mempo-train/retrieval/index"
+	"github.com/mempo-train/mempo-train/trainer/metrics"
+)
+
+var endOfIndex = ending{"ending the build", "what is done is kept, and the same command goes on"}
+
+func (p *program) indexCommand() *cli.Command {
+	return &cli.Command{
+		Name:      "index",
+		Usage:     "build an index of a corpus, to search by words, by meaning or by both",
+		ArgsUsage: "INDEX.toml",
+		Args:      true,
+		Description: `Writes the folder index.dir, which retrieve serves and a run can search itself. A build that was stopped goes on
+where it was. An index that is there is left as it is; if it is of another corpus, encoder or setting, that is said.`,
+		Flags: []cli.Flag{setFlag()},
+		Action: func(c *cli.Context) error {
+			path, err := onlyFile(c)
+			if err != nil {
+				return err
+			}
+			return underSignals(c.Context, p.errs, endOfIndex, func(ctx context.Context, stop <-chan struct{}) error {
+				ctx, stopped := untilStopped(ctx, stop)
+				if err := p.makeIndex(ctx, path, c.StringSlice("set")); err != nil {
+					return stopped(err, endOfIndex)
+				}
+				return nil
+			})
+		},
+	}
+}
+
+// untilStopped ends a context when stop is closed. The function it returns tells whether that is why
+// work ended with an error.
+func untilStopped(ctx context.Context, stop <-chan struct{}) (context.Context, func(error, ending) error) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	go func() {
+		select {
+		case <-stop:
+			cancel(errInterrupted)
+		case <-ctx.Done():
+		}
+	}()
+	return ctx, func(err error, e ending) error {
+		defer cancel(nil)
+		if errors.Is(context.Cause(ctx), errInterrupted) {
+			return fmt.Errorf("%w; %s", errInterrupted, e.left)
+		}
+		return err
+	}
+}
+
+// makeIndex builds what a config says and prints the folder.
+func (p *program) makeIndex(ctx context.Context, path string, sets []string) (err error) {
+	c, err := config.LoadIndex(path, sets)
+	if err != nil {
+		return fault.Usage(err)
+	}
+	files, err := corpusFiles(c.Index.Corpus)
+	if err != nil {
+		return err
+	}
+	progress := metrics.NewProgress(os.Stderr)
+	defer progress.Close()
+	o := index.BuildOptions{
+		Dir: filepath.Clean(c.Index.Dir), Corpus: files, BM25: c.Index.Has(index.MethodBM25), Graphs: graphs,
+		Progress: func(stage string, total int) index.Stage { return progress.Stage(stage, total) },
+	}
+	if c.Index.Has(index.MethodDense) {
+		encoder, err := openEncoder(c.Encoder)
+		if err != nil {
+			return err
+		}
+		defer func() { err = firstError(err, encoder.close()) }()
+		o.Encoder, o.Identity = encoder, encoder.identity
+		progress.Line(encoder.describe())
+	}
+	if c.Graph.Build {
+		o.Graph = &index.GraphOptions{M: c.Graph.M, EFConstruction: c.Graph.EFConstruction, Seed: uint64(c.Graph.Seed)}
+	}
+	m, err := index.Build(ctx, o)
+	if err != nil {
+		return err
+	}
+	progress.Line(fmt.Sprintf("%d passages", m.Passages))
+	fmt.Fprintln(p.out, o.Dir)
+	return nil
+}
+
+// corpusFiles resolves patterns.
+func corpusFiles(patterns []string) ([]string, error) {
+	files, err := dataset.Expand(patterns)
+	if err != nil {
+		return nil, fault.Usage(fmt.Errorf("index.corpus: %w", err))
+	}
+	return files, nil
+}
+
+// checkIndex prints what the index command would make.
+func checkIndex(path string, sets []string, out io.Writer) error {
+	c, err := config.LoadIndex(path, sets)
+	if err != nil {
+		return fault.Usage(err)
+	}
+	f := &findings{out: out}
+	f.line("== settings ==")
+	f.problem(config.WriteIndex(out, c))
+	f.heading("corpus")
+	passages := f.showCorpus(c.Index.Corpus)
+	if c.Index.Has(index.MethodDense) {
+		f.heading("encoder")
+		f.showEncoder(c, passages)
+	}
+	f.heading("folder " + c.Index.Dir)
+	f.showIndexFolder(c.Index.Dir)
+	return f.verdict()
+}
+
+// showCorpus shows files and first passages; it returns the number of all.
+func (f *findings) showCorpus(patterns []string) (passages int) {
+	files, err := corpusFiles(patterns)
+	if err != nil {
+		f.problem(err)
+		return 0
+	}
+	for _, file := range files {
+		s, err := index.Survey(file, shownRows)
+		if err != nil {
+			f.problem(fault.Usage(err))
+			continue
+		}
+		passages += s.Passages
+		f.line("%s: %d passages, %s of text", file, s.Passages, inBytes(s.Bytes))
+		for _, passage := range s.First {
+			f.line("  %s: %.120q", passage.ID, passage.Contents)
+		}
+	}
+	return passages
+}
+
+func (f *findings) showEncoder(c *config.Index, passages int) {
+	encoder, err := openEncoder(c.Encoder)
+	if err != nil {
+		f.problem(err)
+		return
+	}
+	defer func() { f.problem(encoder.close()) }()
+	f.line("%s", encoder.describe())
+	vectors := 4 * int64(passages) * int64(encoder.Dimensions())
+	f.line("vectors: %s on disk", inBytes(vectors))
+	if c.Graph.Build {
+		f.line("graph: about %s on disk, and in memory where it is searched", inBytes(vectors+8*int64(passages)*int64(c.Graph.M)))
+	}
+}
+
+// showIndexFolder tells what is there already.
+func (f *findings) showIndexFolder(dir string) {
+	made, err := index.ReadManifest(dir)
+	switch {
+	case err == nil:
+		f.line("holds an index of %d passages, which stays as it is", made.Passages)
+	case exists(dir):
+		f.problem(fault.Usage(err))
+	case exists(dir + ".tmp"):
+		f.line("%s.tmp is a build that was stopped; it goes on", dir)
+	default:
+		f.line("is made")
+	}
+}
