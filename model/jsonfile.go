@@ -24,6 +24,19 @@ type jsonFile struct {
 
 // readJSONFile reads path, which must hold one JSON object and nothing else.
 func readJSONFile(path string) (*jsonFile, error) {
+	data, err := readBounded(path)
+	if err != nil {
+		return nil, err
+	}
+	file := &jsonFile{path: path}
+	if err := json.Unmarshal(data, &file.keys); err != nil {
+		return nil, fmt.Errorf("%s is not a JSON object: %w", path, err)
+	}
+	return file, nil
+}
+
+// readBounded reads a file of at most maxJSONBytes.
+func readBounded(path string) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("cannot read %s: %w", path, bare(err))
@@ -36,11 +49,7 @@ func readJSONFile(path string) (*jsonFile, error) {
 	if len(data) > maxJSONBytes {
 		return nil, fmt.Errorf("%s is larger than the %d bytes allowed", path, maxJSONBytes)
 	}
-	file := &jsonFile{path: path}
-	if err := json.Unmarshal(data, &file.keys); err != nil {
-		return nil, fmt.Errorf("%s is not a JSON object: %w", path, err)
-	}
-	return file, nil
+	return data, nil
 }
 
 // bare takes the path off an error of package os, for messages that name it already.

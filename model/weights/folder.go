@@ -12,6 +12,7 @@ import (
 	"path/filepath"
 	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/mempo-train/mempo-train/model"
 )
@@ -25,9 +26,16 @@ const (
 // maxIndexBytes bounds the shard index; that of a model of 1000 layers has about 1 MB.
 const maxIndexBytes = 32 << 20
 
-// ignored matches tensors that older versions of transformers stored and nothing needs: the rotary
-// angles follow from config.json.
-var ignored = regexp.MustCompile(`\.rotary_emb\.inv_freq$`)
+// layout is what the weight files of a kind of model must hold.
+type layout struct {
+	name       string // of the model, in errors
+	parameters []model.Parameter
+	prefixes   []string       // that the names in the files may have in front, all the same one
+	ignored    *regexp.Regexp // names without the prefix that nothing needs
+}
+
+// superfluousAngles matches tensors that older versions of transformers stored: the rotary angles follow from config.json.
+var superfluousAngles = regexp.MustCompile(`\.rotary_emb\.inv_freq$`)
 
 const (
 	embedding  = "model.embed_tokens.weight"
@@ -36,12 +44,13 @@ const (
 
 // Folder is the open weights of a model folder.
 type Folder struct {
-	Architecture model.Architecture
-	dir          string
-	files        []*File
-	tensors      []Tensor
-	byName       map[string]int
-	stored       []Tensor
+	layout  layout
+	dir     string
+	prefix  string // of the names in the files
+	files   []*File
+	tensors []Tensor
+	byName  map[string]int
+	stored  []Tensor
 }
 
 // Open maps the weights of a model folder, model.safetensors or the shards named by
@@ -54,7 +63,11 @@ func Open(dir string) (*Folder, error) {
 	if err != nil {
 		return nil, err
 	}
-	folder := &Folder{Architecture: architecture, dir: dir, byName: map[string]int{}}
+	return open(dir, layout{architecture.Name, architecture.Parameters(), []string{""}, superfluousAngles})
+}
+
+func open(dir string, l layout) (*Folder, error) {
+	folder := &Folder{layout: l, dir: dir, byName: map[string]int{}}
 	if err := folder.open(); err != nil {
 		return nil, errors.Join(err, folder.Close())
 	}
@@ -66,7 +79,11 @@ func (f *Folder) open() error {
 	if err != nil {
 		return err
 	}
-	for _, parameter := range f.Architecture.Parameters() {
+	holds := func(prefix string) bool { return owner[prefix+f.layout.parameters[0].Name] != nil }
+	if k := slices.IndexFunc(f.layout.prefixes, holds); k >= 0 {
+		f.prefix = f.layout.prefixes[k]
+	}
+	for _, parameter := range f.layout.parameters {
 		tensor, err := f.find(parameter, owner)
 		if err != nil {
 			return err
@@ -170,37 +187,39 @@ func readIndex(path string) (map[string]string, error) {
 
 // find looks a parameter up and checks its shape and data type.
 func (f *Folder) find(parameter model.Parameter, owner map[string]*File) (Tensor, error) {
-	file := owner[parameter.Name]
+	file := owner[f.prefix+parameter.Name]
 	if file == nil {
 		return Tensor{}, fmt.Errorf("model folder %s: tensor %q, which %s of this config.json needs, is in none of its weight files",
-			f.dir, parameter.Name, f.Architecture.Name)
+			f.dir, f.prefix+parameter.Name, f.layout.name)
 	}
-	tensor, _ := file.Tensor(parameter.Name)
+	tensor, _ := file.Tensor(f.prefix + parameter.Name)
 	if !slices.Equal(tensor.Shape, parameter.Shape) {
 		return Tensor{}, fmt.Errorf("weight file %s: tensor %q has shape %v, config.json asks for %v", file.path, tensor.Name, tensor.Shape, parameter.Shape)
 	}
 	if elementBytes(tensor.DType) == 0 {
 		return Tensor{}, fmt.Errorf("weight file %s: tensor %q has data type %s, allowed are F32, BF16 and F16", file.path, tensor.Name, tensor.DType)
 	}
+	tensor.Name = parameter.Name
 	return tensor, nil
 }
 
 // checkExtra refuses a tensor that is no parameter, unless it is known to be superfluous.
 func (f *Folder) checkExtra(file *File, tensor Tensor) error {
-	if _, known := f.byName[tensor.Name]; known || ignored.MatchString(tensor.Name) {
+	name := strings.TrimPrefix(tensor.Name, f.prefix)
+	if _, known := f.byName[name]; known || f.layout.ignored.MatchString(name) {
 		return nil
 	}
-	if tensor.Name != outputHead {
-		return fmt.Errorf("weight file %s: tensor %q does not belong to %s with this config.json", file.path, tensor.Name, f.Architecture.Name)
+	tied, decoder := f.Tensor(embedding)
+	if name != outputHead || !decoder {
+		return fmt.Errorf("weight file %s: tensor %q does not belong to %s with this config.json", file.path, tensor.Name, f.layout.name)
 	}
-	tied, _ := f.Tensor(embedding)
 	if tensor.DType != tied.DType || !slices.Equal(tensor.Shape, tied.Shape) || !bytes.Equal(tensor.Data, tied.Data) {
 		return fmt.Errorf("weight file %s: tensor %q differs from the embedding, config.json says tie_word_embeddings", file.path, tensor.Name)
 	}
 	return nil
 }
 
-// Tensors lists the parameters in the order of Architecture.Parameters.
+// Tensors lists the parameters in the order of Architecture.Parameters, under the names there.
 func (f *Folder) Tensors() []Tensor { return f.tensors }
 
 // Stored lists all tensors of the files in the order in which they are stored, superfluous ones

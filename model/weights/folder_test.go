@@ -69,7 +69,7 @@ func TestOpenGoldenModels(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for k, parameter := range folder.Architecture.Parameters() {
+		for k, parameter := range folder.layout.parameters {
 			tensor := folder.Tensors()[k]
 			values, err := tensor.Float32()
 			if err != nil || tensor.Name != parameter.Name || tensor.DType != F32 || !slices.ContainsFunc(values, func(v float32) bool { return v != 0 }) {
