@@ -139,6 +139,21 @@ at::Tensor plain_tree_attention(const at::Tensor& q, const at::Tensor& k, const 
   return at::cat(rows);
 }
 
+at::Tensor bidirectional_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::vector<int64_t>& offsets) {
+  const size_t rows = offsets.size() - 1;
+  const at::Tensor mixed = at::empty(q.sizes(), q.options());
+  for (size_t r = 0, next; r < rows; r = next) {
+    const int64_t begin = offsets[r], length = offsets[r + 1] - begin;
+    for (next = r + 1; next < rows && offsets[next + 1] - offsets[next] == length;) ++next;
+    // Rows of one length that follow each other are one call: [rows, heads, length, head_dim].
+    const auto same = [&](const at::Tensor& x) {
+      return x.narrow(0, begin, offsets[next] - begin).unflatten(0, {-1, length}).transpose(1, 2);
+    };
+    same(mixed).copy_(at::scaled_dot_product_attention(same(q), same(k), same(v)));
+  }
+  return mixed.flatten(1);
+}
+
 at::Tensor continued_attention(const at::Tensor& q, const at::Tensor& past_keys, const at::Tensor& past_values,
                                const at::Tensor& k, const at::Tensor& v, const std::vector<int64_t>& lengths) {
   Tree rows{{0}, {}, {}};  // those that have no past are a tree without branches

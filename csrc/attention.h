@@ -52,6 +52,9 @@ class TreeAttention final : public Attention {
 // The same as one differentiable chain of plain operations: for devices without the other form, and for tests.
 at::Tensor plain_tree_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const Tree& tree);
 
+// Each row of a packed batch attends to all of itself, in both directions: [T, heads · head_dim].
+at::Tensor bidirectional_attention(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const std::vector<int64_t>& offsets);
+
 // Attention of rows of the given lengths, one after the other in q, over the past they have in common (keys and values
 // [m, kv_heads, head_dim], or undefined) and, causally, over themselves.
 at::Tensor continued_attention(const at::Tensor& q, const at::Tensor& past_keys, const at::Tensor& past_values,

@@ -48,7 +48,7 @@ MEMPO_API const char *mempo_torch_needed(void);
 /* Bytes in use and their peak: resident set of the process on "cpu", allocator on "cuda:N". */
 MEMPO_API int mempo_memory(const char *device, int64_t *current, int64_t *peak, mempo_error *error);
 MEMPO_API int mempo_memory_reset_peak(const char *device, mempo_error *error);
-/* Models and sessions that were made and not freed. */
+/* Models, sessions, encoders and graphs that were made and not freed. */
 MEMPO_API int64_t mempo_live_handles(void);
 
 /* ---- model ---- */
@@ -194,6 +194,69 @@ typedef struct {
 MEMPO_API int mempo_update(mempo_model *model, const mempo_update_options *options, double *grad_norm, int *skipped,
                            mempo_error *error);
 MEMPO_API int mempo_drop_gradient(mempo_model *model, mempo_error *error);
+
+/* ---- text encoders ---- */
+
+typedef struct mempo_encoder mempo_encoder;
+
+/* x·Φ(x), its approximation with tanh, and max(x, 0). */
+typedef enum { MEMPO_GELU = 0, MEMPO_GELU_TANH = 1, MEMPO_RELU = 2 } mempo_activation;
+
+/* What stands for a row: the mean of its tokens, or its first one ([CLS]). */
+typedef enum { MEMPO_POOL_MEAN = 0, MEMPO_POOL_FIRST = 1 } mempo_pooling;
+
+/* A model of the BERT family: a norm behind each half of a layer, learned positions, every token of type 0. */
+typedef struct {
+  int64_t vocab, hidden, intermediate, layers, heads, positions, token_types;
+  double layer_norm_eps;
+  mempo_activation activation;
+  mempo_pooling pooling;
+  int normalize; /* divides each vector by its length */
+  mempo_dtype compute_dtype;
+  int64_t groups; /* as in mempo_model_config */
+} mempo_encoder_config;
+
+MEMPO_API int mempo_encoder_new(const mempo_encoder_config *config, const char *device, mempo_encoder **out,
+                                mempo_error *error);
+MEMPO_API void mempo_encoder_free(mempo_encoder *encoder);
+/* As mempo_model_set_weight; names are those of transformers' BertModel. */
+MEMPO_API int mempo_encoder_set_weight(mempo_encoder *encoder, const char *name, const void *tensor, mempo_error *error);
+/* One vector of `hidden` numbers for each row of a packed batch, no row longer than `positions`. */
+MEMPO_API int mempo_encoder_encode(mempo_encoder *encoder, int64_t rows, const int64_t *offsets, const int32_t *ids,
+                                   float *out, mempo_error *error);
+
+/* ---- vector search ---- */
+
+/* For each of `count` queries, the `k` of `rows` vectors (all of `dimensions` numbers, one after the other) whose inner
+ * products with it are the largest, best first, equal ones by row: out_rows and out_scores are [count, k]. A product that
+ * is not a number is never found; behind what was found, rows are -1 and scores 0. */
+MEMPO_API int mempo_search_exact(int64_t count, const float *queries, int64_t rows, const float *vectors,
+                                 int64_t dimensions, int64_t k, int32_t *out_rows, float *out_scores, mempo_error *error);
+
+/* A graph of neighbours (HNSW, by hnswlib), by which rows whose inner products are nearly the largest are found without
+ * a look at most others. It holds copies of the vectors. */
+typedef struct mempo_graph mempo_graph;
+
+typedef struct {
+  int64_t dimensions, capacity; /* most rows */
+  int64_t neighbours;           /* of a row, "M"; twice as many at the lowest level */
+  int64_t ef_construction;      /* candidates while neighbours are sought */
+  uint64_t seed;
+} mempo_graph_config;
+
+/* 0 where hnswlib was left out of the build: new and open are MEMPO_INVALID then. */
+MEMPO_API int mempo_graph_available(void);
+MEMPO_API int mempo_graph_new(const mempo_graph_config *config, mempo_graph **out, mempo_error *error);
+MEMPO_API void mempo_graph_free(mempo_graph *graph);
+MEMPO_API int64_t mempo_graph_size(const mempo_graph *graph);
+/* Appends rows; with one thread the same rows make the same graph. */
+MEMPO_API int mempo_graph_add(mempo_graph *graph, int64_t count, const float *vectors, mempo_error *error);
+MEMPO_API int mempo_graph_save(mempo_graph *graph, const char *path, mempo_error *error);
+/* Reads what mempo_graph_save wrote; a file that is not that is MEMPO_INVALID. */
+MEMPO_API int mempo_graph_open(const char *path, int64_t dimensions, mempo_graph **out, mempo_error *error);
+/* As mempo_search_exact; ef, at least k, is the number of candidates held. */
+MEMPO_API int mempo_graph_search(mempo_graph *graph, int64_t count, const float *queries, int64_t ef, int64_t k,
+                                 int32_t *out_rows, float *out_scores, mempo_error *error);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,6 @@
 #include "transformer.h"
 
+#include "device.h"
 #include "layer.h"
 #include "kernels.h"
 
@@ -122,19 +123,13 @@ void check_count(const mempo_model& model, const std::string& name, int64_t coun
   mempo::require(count == wanted, name + ": " + std::to_string(count) + " elements given, " + std::to_string(wanted) + " expected");
 }
 
-at::Device device_named(const char* name) {
-  const std::string text = name == nullptr ? "" : name;
-  mempo::require(text == "cpu" || text.rfind("cuda", 0) == 0, "unknown device '" + text + "'");
-  return at::Device(text);
-}
-
 }  // namespace
 
 int mempo_model_new(const mempo_model_config* config, const char* device, mempo_model** out, mempo_error* error) {
   return mempo::guarded(error, [&] {
     mempo::present(config);
     check_config(*config);
-    *out = new mempo_model(*config, device_named(device));
+    *out = new mempo_model(*config, mempo::device_named(device));
   });
 }
 

@@ -89,7 +89,7 @@ func TorchVersion() string { return C.GoString(C.mempo_torch_version()) }
 // TorchNeeded is the version of the libtorch that the program was compiled for.
 func TorchNeeded() string { return C.GoString(C.mempo_torch_needed()) }
 
-// LiveHandles counts models and sessions that were opened and not closed.
+// LiveHandles counts models, sessions, encoders and graphs that were opened and not closed.
 func LiveHandles() int64 { return int64(C.mempo_live_handles()) }
 
 func memory(device string) (model.MemoryUsage, error) {

@@ -69,7 +69,9 @@ func (r *Runtime) Load(dir string, o Options) (*Model, error) {
 		if m.handle, err = modelNew(architecture, r.device, o, dtype, m.groups); err != nil {
 			return err
 		}
-		return m.copyWeights(files)
+		return copyWeights(architecture.Parameters(), files, func(name string, tensor unsafe.Pointer) error {
+			return modelSetWeight(m.handle, name, tensor)
+		})
 	})
 	if err != nil {
 		m.Close()
@@ -78,17 +80,17 @@ func (r *Runtime) Load(dir string, o Options) (*Model, error) {
 	return m, nil
 }
 
-// copyWeights hands the tensors of the files over, one at a time.
-func (m *Model) copyWeights(files *weights.Folder) error {
+// copyWeights hands the tensors of the files over, one at a time, each as an at::Tensor*.
+func copyWeights(parameters []model.Parameter, files *weights.Folder, set func(name string, tensor unsafe.Pointer) error) error {
 	const collectEvery = 256 << 20 // gotorch frees its copies in finalizers only
 	pending := 0
-	for _, p := range m.Architecture.Parameters() {
+	for _, p := range parameters {
 		stored, found := files.Tensor(p.Name)
 		if !found {
 			return fmt.Errorf("tensor %s is missing", p.Name)
 		}
 		tensor := gotorch.FromBlob(unsafe.Pointer(unsafe.SliceData(stored.Data)), torchDType[stored.DType], stored.Shape)
-		err := modelSetWeight(m.handle, p.Name, *tensor.T)
+		err := set(p.Name, unsafe.Pointer(*tensor.T))
 		runtime.KeepAlive(tensor)
 		if err != nil {
 			return err

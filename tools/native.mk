@@ -41,7 +41,10 @@ CXX_VERSION := $(shell $(CXX) --version | head -n 1)
 TORCH_INCLUDES := -isystem $(TORCH)/include -isystem $(TORCH)/include/torch/csrc/api/include
 # -fopenmp: at::parallel_for is an inline OpenMP loop, which silently runs on one thread without it.
 CXXFLAGS := -std=c++17 -O3 -fPIC -fopenmp -fvisibility=hidden -fvisibility-inlines-hidden -Wall -Wextra
-INCLUDES := -Icsrc -Ikernels
+# hnswlib, headers only, for approximate search: Debian's libhnswlib-dev, or the folder that HNSWLIB names; the program is
+# built without where there is none.
+HNSWLIB_FLAGS := $(if $(wildcard $(or $(HNSWLIB),/usr/include)/hnswlib/hnswlib.h),-DMEMPO_HNSWLIB $(if $(HNSWLIB),-isystem $(abspath $(HNSWLIB))))
+INCLUDES := -Icsrc -Ikernels $(HNSWLIB_FLAGS)
 
 # ---- csrc and kernels: one static archive ----
 
