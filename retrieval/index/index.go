@@ -230,6 +230,15 @@ func (x *Index) byWords(ctx context.Context, queries []string, topk int) ([][]hi
 }
 
 func (x *Index) byMeaning(ctx context.Context, queries []string, topk int) ([][]hit, error) {
+	vectors, err := x.Encode(ctx, queries)
+	if err != nil {
+		return nil, err
+	}
+	return x.byVectors(vectors, topk)
+}
+
+// Encode returns the vectors of queries.
+func (x *Index) Encode(ctx context.Context, queries []string) ([][]float32, error) {
 	if x.options.Encoder == nil {
 		return nil, errors.New("the index was opened without an encoder")
 	}
@@ -237,11 +246,7 @@ func (x *Index) byMeaning(ctx context.Context, queries []string, topk int) ([][]
 	for q, query := range queries {
 		texts[q] = x.manifest.Encoder.QueryPrefix + strings.ToValidUTF8(query, "\uFFFD")
 	}
-	vectors, err := x.encode(ctx, texts)
-	if err != nil {
-		return nil, err
-	}
-	return x.byVectors(vectors, topk)
+	return x.encode(ctx, texts)
 }
 
 func (x *Index) encode(ctx context.Context, texts []string) (vectors [][]float32, err error) {
@@ -322,4 +327,23 @@ func (x *Index) found(hits [][]hit, err error) ([][]retrieval.Scored, error) {
 		}
 	}
 	return results, nil
+}
+
+// Len is the number of passages.
+func (x *Index) Len() int { return x.manifest.Passages }
+
+// Rows are the passages from first up to end with their vectors, which lie in the file; the index must
+// have some.
+func (x *Index) Rows(first, end int) ([]retrieval.Passage, [][]float32, error) {
+	dimensions := x.Dimensions()
+	passages, vectors := make([]retrieval.Passage, end-first), make([][]float32, end-first)
+	for k := range passages {
+		var err error
+		if passages[k], err = x.passages.at(first + k); err != nil {
+			return nil, nil, err
+		}
+		at := (first + k) * dimensions
+		vectors[k] = x.vectors.float32s()[at : at+dimensions]
+	}
+	return passages, vectors, nil
 }
