@@ -19,6 +19,7 @@ func checkEvaluation(ctx context.Context, path string, sets []string, out io.Wri
 	p.problem(config.Write(out, c))
 	if p.texts, err = loadTexts(p.config); err != nil {
 		p.problem(err)
+		p.showUnmeasured("evaluation", evaluationSelection(c.Data))
 	} else {
 		p.showTexts()
 		p.showAsked()

@@ -45,6 +45,10 @@ func (p *plan) showModel() {
 // showDevice tells of a model and what it will run on, which is nil where it cannot run.
 func (f *findings) showDevice(m config.Model) (model.Architecture, *engine.Runtime) {
 	f.heading("model")
+	if err := modelPresent(m); err != nil {
+		f.problem(err)
+		return model.Architecture{}, nil
+	}
 	a, err := model.LoadArchitecture(m.Path)
 	if err != nil {
 		f.problem(fault.Usage(err))
@@ -147,6 +151,9 @@ func (p *plan) showRunFolder() {
 // showState tells where the run begins.
 func (p *plan) showState() {
 	p.refuseHeld(p.config.Run.Dir)
+	if modelPresent(p.config.Model) != nil {
+		return // said before
+	}
 	source, err := checkpoint.ReadSource(p.config.Model.Path)
 	if err != nil {
 		p.problem(fault.Usage(err))

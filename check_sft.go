@@ -75,6 +75,9 @@ func (f *findings) showSFTFolder(j *sftJob) {
 	c := j.config
 	f.heading("run folder " + c.Run.Dir)
 	f.refuseHeld(c.Run.Dir)
+	if modelPresent(c.Model) != nil {
+		return // said before
+	}
 	source, err := checkpoint.ReadSource(c.Model.Path)
 	if err != nil {
 		f.problem(fault.Usage(err))

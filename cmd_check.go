@@ -78,6 +78,8 @@ func runCheck(ctx context.Context, path string, sets []string, out io.Writer) er
 	p.showSettings()
 	if p.texts, err = loadTexts(c); err != nil {
 		p.problem(err)
+		p.showUnmeasured("training", trainingSelection(c.Data))
+		p.showUnmeasured("evaluation", evaluationSelection(c.Data))
 	} else {
 		p.showTexts()
 		p.showData()
@@ -222,6 +224,20 @@ func (p *plan) showQuestions(kind string, set *questions) {
 	for k, part := range set.Parts {
 		p.showPart(k, part, set)
 	}
+}
+
+// showUnmeasured shows questions whose prompts cannot be measured, as the model's texts are missing.
+func (p *plan) showUnmeasured(kind string, of selection) {
+	if len(of.sources) == 0 {
+		return
+	}
+	p.heading("data of " + kind + ", prompts not measured")
+	set, err := of.load()
+	if err != nil {
+		p.problem(err)
+		return
+	}
+	p.showQuestions(kind, &questions{Set: set, kept: set.Questions})
 }
 
 // showPart shows a source: what became of it, and its first questions.

@@ -103,11 +103,11 @@ func (j *sftJob) loadData() (err error) {
 	if j.school, err = loadSchool(j.config); err != nil {
 		return err
 	}
-	if j.lessons, err = j.school.loadLessons(data.Train, data.OverLength); err != nil {
+	if j.lessons, err = j.school.loadLessons(data.Train, data); err != nil {
 		return err
 	}
 	if len(data.Eval) > 0 {
-		j.heldOut, err = j.school.loadLessons(data.Eval, data.OverLength)
+		j.heldOut, err = j.school.loadLessons(data.Eval, data)
 	}
 	return err
 }

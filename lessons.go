@@ -21,6 +21,9 @@ type school struct {
 }
 
 func loadSchool(c *config.SFT) (*school, error) {
+	if err := modelPresent(c.Model); err != nil {
+		return nil, err
+	}
 	half, err := loadTextHalf(c.Model.Path)
 	if err != nil {
 		return nil, err
@@ -48,12 +51,11 @@ type lessons struct {
 	school  *school
 }
 
-// loadLessons reads, checks and encodes files of demonstrations. An over-long one is an error if
-// overLength is "error".
-func (s *school) loadLessons(paths []string, overLength string) (*lessons, error) {
+// loadLessons reads, checks and encodes files of demonstrations, by the rules of a config.
+func (s *school) loadLessons(paths []string, of config.SFTData) (*lessons, error) {
 	set, err := dataset.LoadDemonstrations(paths)
 	if err != nil {
-		return nil, fault.Usage(err)
+		return nil, fault.Usage(withGet(err, of.Get))
 	}
 	l := &lessons{hash: set.Hash, school: s}
 	for _, demonstration := range set.Demonstrations {
@@ -67,7 +69,7 @@ func (s *school) loadLessons(paths []string, overLength string) (*lessons, error
 			l.kept = append(l.kept, lesson)
 		}
 	}
-	if len(l.dropped) > 0 && overLength == "error" {
+	if len(l.dropped) > 0 && of.OverLength == "error" {
 		return l, fault.Usage(errors.New(l.overLength() + `; data.over_length = "drop" trains on the rest`))
 	}
 	if len(l.kept) == 0 {

@@ -24,16 +24,17 @@ type questions struct {
 type selection struct {
 	sources     []dataset.Source
 	composition dataset.Composition // without Objectives questions stay as they are
+	get         string              // what gets the files
 }
 
 // trainingSelection are those of data.train or data.mix.
 func trainingSelection(d config.Data) selection {
-	return selection{sources(d, d.Train, d.Mix), dataset.Composition{Objectives: d.Compose.Train, Template: d.Compose.Template, Seed: uint64(d.Compose.Seed)}}
+	return selection{sources(d, d.Train, d.Mix), dataset.Composition{Objectives: d.Compose.Train, Template: d.Compose.Template, Seed: uint64(d.Compose.Seed)}, d.Get}
 }
 
 // evaluationSelection are those of data.eval or data.eval_mix: no sources without either.
 func evaluationSelection(d config.Data) selection {
-	return selection{sources(d, d.Eval, d.EvalMix), dataset.Composition{Objectives: d.Compose.Eval, Each: true, Template: d.Compose.Template, Seed: uint64(d.Compose.Seed)}}
+	return selection{sources(d, d.Eval, d.EvalMix), dataset.Composition{Objectives: d.Compose.Eval, Each: true, Template: d.Compose.Template, Seed: uint64(d.Compose.Seed)}, d.Get}
 }
 
 func sources(d config.Data, files config.List, mix []config.Source) []dataset.Source {
@@ -65,16 +66,25 @@ func columns(fields, common config.Fields) map[string]string {
 	return named
 }
 
-// loadQuestions reads and checks the files, then measures every prompt.
-func loadQuestions(c *config.Config, of selection, t *texts) (*questions, error) {
-	set, err := dataset.LoadSources(of.sources)
+// load reads and checks the files.
+func (s selection) load() (*dataset.Set, error) {
+	set, err := dataset.LoadSources(s.sources)
 	if err != nil {
-		return nil, fault.Usage(err)
+		return nil, fault.Usage(withGet(err, s.get))
 	}
-	if len(of.composition.Objectives) > 0 {
-		if err := set.Compose(of.composition); err != nil {
+	if len(s.composition.Objectives) > 0 {
+		if err := set.Compose(s.composition); err != nil {
 			return nil, fault.Usage(fmt.Errorf("data.compose: %w", err))
 		}
+	}
+	return set, nil
+}
+
+// loadQuestions reads and checks the files, then measures every prompt.
+func loadQuestions(c *config.Config, of selection, t *texts) (*questions, error) {
+	set, err := of.load()
+	if err != nil {
+		return nil, err
 	}
 	q := &questions{Set: set, limit: contextLimit(c, t)}
 	if c.Data.MaxPromptTokens > 0 {

@@ -47,6 +47,9 @@ func loadTextHalf(dir string) (half textHalf, err error) {
 
 // loadTexts reads the text half of the model folder and sets the conversation up.
 func loadTexts(c *config.Config) (*texts, error) {
+	if err := modelPresent(c.Model); err != nil {
+		return nil, err
+	}
 	half, err := loadTextHalf(c.Model.Path)
 	if err != nil {
 		return nil, err

@@ -78,7 +78,7 @@ func (t *toolset) addSearch(c *config.Config, log *zap.Logger) error {
 	case "bm25":
 		passages, err := index.LoadCorpus(s.Corpus)
 		if err != nil {
-			return err
+			return withGet(err, c.Data.Get)
 		}
 		t.passages = len(passages)
 		t.Search = index.NewBM25(passages)

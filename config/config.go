@@ -37,6 +37,7 @@ type Run struct {
 // Model is the model and how it is computed.
 type Model struct {
 	Path                    string `toml:"path"`                     // HuggingFace folder of the model that training starts from; also the reference
+	Get                     string `toml:"get"`                      // what gets it, a command or a sentence: told when the folder is missing. "" (own)
 	DType                   string `toml:"dtype"`                    // compute dtype: "auto" (float32 on a CPU, bfloat16 on CUDA), "float32", "bfloat16". "auto" (own)
 	Device                  string `toml:"device"`                   // "auto", "cpu", "cuda", "cuda:N". "auto" (own)
 	Threads                 int    `toml:"threads"`                  // of the CPU; 0 is one per core. 0 (own)
@@ -49,6 +50,7 @@ type Data struct {
 	Eval            List     `toml:"eval"`     // question files of the evaluations during training. none (own)
 	Mix             []Source `toml:"mix"`      // training questions of several sources, in place of Train. none (own)
 	EvalMix         []Source `toml:"eval_mix"` // likewise of evaluations, in place of Eval. none (own)
+	Get             string   `toml:"get"`      // what gets the files, a command or a sentence: told when one is missing. "" (own)
 	Compose         Compose  `toml:"compose"`
 	Fields          Fields   `toml:"fields"`            // columns of the files, where they are not those of a known shape
 	OverLength      string   `toml:"over_length"`       // a question whose prompt is too long: "drop" it (counted, shown) or "error". "drop" (own)

@@ -19,6 +19,7 @@ type SFT struct {
 type SFTData struct {
 	Train      List   `toml:"train"`       // files of demonstrations, read as one set
 	Eval       List   `toml:"eval"`        // demonstrations of the evaluation loss. none (own)
+	Get        string `toml:"get"`         // what gets the files, a command or a sentence: told when one is missing. "" (own)
 	OverLength string `toml:"over_length"` // a demonstration that is too long: "drop" it (counted, shown) or "error". "drop" (own)
 	MaxTokens  int    `toml:"max_tokens"`  // longest demonstration; 0 is the model's context. 0 (own)
 	Shuffle    bool   `toml:"shuffle"`     // draw the demonstrations in an order seeded anew each pass; false: in file order. true (own)

@@ -2,6 +2,7 @@ package dataset
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -22,6 +23,14 @@ func Expand(patterns []string) ([]string, error) {
 	return files, nil
 }
 
+// noMatch is a pattern without a file, an error like that of a name without one.
+type noMatch string
+
+func (n noMatch) Error() string { return fmt.Sprintf("the pattern %q matches no file", string(n)) }
+
+// Is makes it one of fs.ErrNotExist.
+func (n noMatch) Is(target error) bool { return target == fs.ErrNotExist }
+
 func matching(pattern string) ([]string, error) {
 	if _, err := os.Stat(pattern); err == nil || !strings.ContainsAny(pattern, `*?[`) {
 		return []string{pattern}, nil
@@ -31,7 +40,7 @@ func matching(pattern string) ([]string, error) {
 		return nil, fmt.Errorf("the pattern %q is broken: %w", pattern, err)
 	}
 	if len(matches) == 0 {
-		return nil, fmt.Errorf("the pattern %q matches no file", pattern)
+		return nil, noMatch(pattern)
 	}
 	return matches, nil
 }

@@ -1,6 +1,8 @@
 package dataset
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -195,6 +197,9 @@ func TestExpand(t *testing.T) {
 	}
 	if err := os.WriteFile(filepath.Join("x", "y", "z.jsonl"), nil, 0o600); err != nil {
 		t.Fatal(err)
+	}
+	if _, err := Expand([]string{"*.parquet"}); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("a pattern that matches nothing: %v", err)
 	}
 	for patterns, want := range map[string]string{
 		"?.jsonl":         "a.jsonl b.jsonl",
