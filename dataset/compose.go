@@ -161,7 +161,7 @@ func compose(questions []Question, places []int, text *template.Template) (Quest
 	var ids, texts []string
 	for _, place := range places {
 		q := questions[place]
-		ids, texts = append(ids, q.ID), append(texts, q.Text)
+		ids, texts = append(ids, q.ID), append(texts, strings.TrimSpace(q.Text))
 		composed.Objectives = append(composed.Objectives, q.Objectives[0])
 		if q.Source != composed.Source {
 			composed.Source = "mixed"
