@@ -77,7 +77,7 @@ func (p *program) makeIndex(ctx context.Context, path string, sets []string) (er
 	progress := metrics.NewProgress(os.Stderr)
 	defer progress.Close()
 	o := index.BuildOptions{
-		Dir: filepath.Clean(c.Index.Dir), Corpus: files, BM25: c.Index.Has(index.MethodBM25), Graphs: graphs,
+		Dir: filepath.Clean(c.Index.Dir), Corpus: files, BM25: c.Index.Has(index.MethodBM25),
 		Progress: func(stage string, total int) index.Stage { return progress.Stage(stage, total) },
 	}
 	if c.Index.Has(index.MethodDense) {
@@ -86,7 +86,7 @@ func (p *program) makeIndex(ctx context.Context, path string, sets []string) (er
 			return err
 		}
 		defer func() { err = firstError(err, encoder.close()) }()
-		o.Encoder, o.Identity = encoder, encoder.identity
+		o.Encoder, o.Identity, o.Graphs = encoder, encoder.identity, graphs(encoder.Runtime)
 		progress.Line(encoder.describe())
 	}
 	if c.Graph.Build {

@@ -64,7 +64,9 @@ func runRetrieve(ctx context.Context, path string, sets []string, errs io.Writer
 	defer stop()
 	served := make(chan error, 1)
 	go func() { served <- s.Serve(ctx, listener, graceOfService) }()
-	search, err := openSearch(ctx, c, metrics.NewProgress(os.Stderr))
+	progress := metrics.NewProgress(os.Stderr)
+	search, err := openSearch(ctx, c, progress)
+	progress.Close()
 	if err != nil {
 		stop()
 		return errors.Join(err, <-served)
@@ -106,7 +108,9 @@ func checkRetrieve(ctx context.Context, path string, sets []string, out io.Write
 	f.line("== settings ==")
 	f.problem(config.WriteRetrieve(out, c))
 	f.heading("index " + c.Retrieve.Index)
-	search, err := openSearch(ctx, c, metrics.NewLines(io.Discard))
+	unfilled := *c
+	unfilled.Qdrant.Fill = false
+	search, err := openSearch(ctx, &unfilled, metrics.NewLines(io.Discard))
 	if err != nil {
 		f.problem(err)
 	} else {

@@ -4,22 +4,25 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/mempo-train/mempo-train/config"
 	"github.com/mempo-train/mempo-train/internal/fault"
 	"github.com/mempo-train/mempo-train/retrieval"
 	"github.com/mempo-train/mempo-train/retrieval/index"
+	"github.com/mempo-train/mempo-train/retrieval/qdrant"
 	"github.com/mempo-train/mempo-train/trainer/metrics"
 )
 
 // openedSearch is an index that can be searched, with its encoder if it needs one.
 type openedSearch struct {
-	index    *index.Index
-	encoder  *openedEncoder // nil without vectors
-	texts    func(ctx context.Context, queries []string, topk int) ([][]retrieval.Scored, error)
-	vectors  func(ctx context.Context, queries [][]float32, topk int) ([][]retrieval.Scored, error) // nil without vectors
-	coalesce bool
-	method   string
+	index      *index.Index
+	encoder    *openedEncoder     // nil without vectors
+	collection *qdrant.Collection // nil where the index itself is searched
+	texts      func(ctx context.Context, queries []string, topk int) ([][]retrieval.Scored, error)
+	vectors    func(ctx context.Context, queries [][]float32, topk int) ([][]retrieval.Scored, error) // nil without vectors
+	coalesce   bool
+	method     string
 }
 
 // indexSettings are those of searching an index, in a service or in a run.
@@ -48,10 +51,9 @@ func openIndex(s indexSettings) (*openedSearch, error) {
 		if o.encoder, err = encoderOf(s.dir, m, s.encoder); err != nil {
 			return nil, err
 		}
-		s.options.Encoder = o.encoder
+		s.options.Encoder, s.options.Graphs, s.options.Exact = o.encoder, graphs(o.encoder.Runtime), exact(o.encoder.Runtime)
 		s.options.Repeatable = s.schedule == "fixed" || s.schedule == "auto" && o.encoder.Device() == "cpu"
 	}
-	s.options.Graphs, s.options.Exact = graphs, exactSearch
 	if o.index, err = index.Open(s.dir, s.options); err != nil {
 		return nil, errors.Join(fault.Usage(err), o.closeEncoder())
 	}
@@ -90,15 +92,64 @@ func (o *openedSearch) closeEncoder() error {
 	return o.encoder.close()
 }
 
-func (o *openedSearch) close() error { return errors.Join(o.index.Close(), o.closeEncoder()) }
+func (o *openedSearch) close() error {
+	var err error
+	if o.collection != nil {
+		err = o.collection.Close()
+	}
+	return errors.Join(err, o.index.Close(), o.closeEncoder())
+}
 
 // openSearch opens what a service searches.
-func openSearch(_ context.Context, c *config.Retrieve, _ metrics.Progress) (*openedSearch, error) {
+func openSearch(ctx context.Context, c *config.Retrieve, progress metrics.Progress) (*openedSearch, error) {
 	r := c.Retrieve
-	return openIndex(indexSettings{
+	method := r.Method
+	if r.Backend == "qdrant" {
+		method = index.MethodDense
+	}
+	o, err := openIndex(indexSettings{
 		dir: r.Index, encoder: c.Encoder,
-		options: index.Options{Method: r.Method, Approximate: r.Approximate, EF: r.EF, RRFK: r.RRFK, Depth: r.Depth},
+		options: index.Options{Method: method, Approximate: r.Approximate, EF: r.EF, RRFK: r.RRFK, Depth: r.Depth},
 	})
+	if err != nil || r.Backend != "qdrant" {
+		return o, err
+	}
+	if err := o.moveTo(ctx, c.Qdrant, progress); err != nil {
+		return nil, errors.Join(err, o.close())
+	}
+	return o, nil
+}
+
+// moveTo searches the vectors of an index in a Qdrant server.
+func (o *openedSearch) moveTo(ctx context.Context, q config.Qdrant, progress metrics.Progress) error {
+	options := qdrant.Options{Address: q.Address, Collection: q.Collection, TLS: q.TLS}
+	if q.APIKeyEnv != "" {
+		if options.APIKey = os.Getenv(q.APIKeyEnv); options.APIKey == "" {
+			return fault.Usage(fmt.Errorf("qdrant.api_key_env is %q, but that variable is not set", q.APIKeyEnv))
+		}
+	}
+	collection, err := qdrant.Open(options)
+	if err != nil {
+		return fault.Usage(err)
+	}
+	o.collection = collection
+	if q.Fill {
+		stage := progress.Stage("passages in Qdrant", o.index.Len())
+		err := collection.Fill(ctx, o.index, stage.Add)
+		stage.Done()
+		if err != nil {
+			return fault.Environment(err)
+		}
+	}
+	o.vectors, o.method = collection.SearchVectors, "dense in Qdrant"
+	o.texts = func(ctx context.Context, queries []string, topk int) ([][]retrieval.Scored, error) {
+		vectors, err := o.index.Encode(ctx, queries)
+		if err != nil {
+			return nil, err
+		}
+		return collection.SearchVectors(ctx, vectors, topk)
+	}
+	return fault.Environment(collection.Check(ctx, o.index))
 }
 
 // describe tells what is searched, and how.
