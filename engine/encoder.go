@@ -64,12 +64,8 @@ func (r *Runtime) LoadEncoder(dir string, o EncoderOptions) (*Encoder, error) {
 	if err != nil {
 		return nil, err
 	}
-	groups := 1
-	if r.device == "cpu" {
-		groups = min(r.threads, mostGroups)
-	}
 	err = r.do(func() error {
-		if e.handle, err = encoderNew(architecture, r.device, e.Pooling, dtype, groups); err != nil {
+		if e.handle, err = encoderNew(architecture, r.device, e.Pooling, dtype, r.groupsOf(architecture.Parameters())); err != nil {
 			return err
 		}
 		return copyWeights(architecture.Parameters(), files, func(name string, tensor unsafe.Pointer) error {

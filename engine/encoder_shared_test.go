@@ -3,7 +3,9 @@
 package engine
 
 import (
+	"math/rand/v2"
 	"os"
+	"strings"
 	"testing"
 )
 
@@ -28,4 +30,43 @@ func TestMiniLMEqualsTransformers(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// BenchmarkEncode encodes passages of about a hundred words, 256 at a time, and queries of ten one by one.
+func BenchmarkEncode(b *testing.B) {
+	folder := os.Getenv("MEMPO_MINILM")
+	if folder == "" {
+		b.Fatal("MEMPO_MINILM is not set")
+	}
+	e, err := device.LoadEncoder(folder, EncoderOptions{})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer e.Close()
+	r := rand.New(rand.NewPCG(1, 2))
+	words := func(n int) string {
+		var text strings.Builder
+		for range n {
+			text.WriteString([]string{"the ", "of ", "water ", "university ", "born ", "in ", "1953 ", "film ", "director "}[r.IntN(9)])
+		}
+		return text.String()
+	}
+	passages, queries := make([]string, 256), make([]string, 16)
+	for k := range passages {
+		passages[k] = words(50 + r.IntN(100))
+	}
+	for k := range queries {
+		queries[k] = words(10)
+	}
+	b.Run("passages", func(b *testing.B) {
+		for b.Loop() {
+			encode(b, e, passages...)
+		}
+		b.ReportMetric(float64(len(passages)*b.N)/b.Elapsed().Seconds(), "passages/s")
+	})
+	b.Run("queries", func(b *testing.B) {
+		for n := 0; b.Loop(); n++ {
+			encode(b, e, queries[n%len(queries)])
+		}
+	})
 }

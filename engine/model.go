@@ -56,14 +56,9 @@ func (r *Runtime) Load(dir string, o Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{Runtime: r, Architecture: architecture, sizes: map[string]int{}, groups: 1}
-	total := 0
+	m := &Model{Runtime: r, Architecture: architecture, sizes: map[string]int{}, groups: r.groupsOf(architecture.Parameters())}
 	for _, p := range architecture.Parameters() {
 		m.sizes[p.Name] = elements(p.Shape)
-		total += m.sizes[p.Name]
-	}
-	if r.device == "cpu" && total < smallModel {
-		m.groups = min(r.threads, mostGroups)
 	}
 	err = r.do(func() error {
 		if m.handle, err = modelNew(architecture, r.device, o, dtype, m.groups); err != nil {
@@ -120,6 +115,18 @@ func computeDType(name, device string) (string, error) {
 		return bfloat16Name, nil
 	}
 	return "", fmt.Errorf(`dtype is %q; allowed are "auto", "float32" and "bfloat16"`, name)
+}
+
+// groupsOf is the number of groups that the rows of a call are split into, for a model of these parameters.
+func (r *Runtime) groupsOf(parameters []model.Parameter) int {
+	total := 0
+	for _, p := range parameters {
+		total += elements(p.Shape)
+	}
+	if r.device == "cpu" && total < smallModel {
+		return min(r.threads, mostGroups)
+	}
+	return 1
 }
 
 func elements(shape []int64) int {
