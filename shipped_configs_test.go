@@ -100,7 +100,7 @@ func TestCheckReadsQuestionsWithoutTheModel(t *testing.T) {
 	inEmptyFolder(t)
 	text, err := check("configs/hotpotqa_smollm2.toml", "data.train="+asked)
 	finds(t, err, fault.CodeUsage,
-		"the model folder models/SmolLM2-135M-Instruct is missing; to get it: hf download HuggingFaceTB/SmolLM2-135M-Instruct",
+		"the model folder models/SmolLM2-135M-Instruct with its config.json is missing; to get it: hf download HuggingFaceTB/SmolLM2-135M-Instruct",
 		"data/hotpotqa/corpus.jsonl: no such file or directory; to get it: the questions are at hotpotqa.github.io")
 	holds(t, text, "== data of training, prompts not measured ==", "training: 5 questions", "5 rows, read as golden_answers")
 	_, err = check("configs/hotpotqa_smollm2.toml")
