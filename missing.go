@@ -29,7 +29,9 @@ func withGet(err error, get string) error {
 // missingFolder is an error like that of a file that is not there.
 type missingFolder struct{ path string }
 
-func (m *missingFolder) Error() string { return fmt.Sprintf("the model folder %s with its config.json is missing", m.path) }
+func (m *missingFolder) Error() string {
+	return fmt.Sprintf("the model folder %s with its config.json is missing", m.path)
+}
 
 // Is makes it one of fs.ErrNotExist.
 func (m *missingFolder) Is(target error) bool { return target == fs.ErrNotExist }

@@ -45,7 +45,7 @@ func sources(d config.Data, files config.List, mix []config.Source) []dataset.So
 	for k, source := range mix {
 		list[k] = dataset.Source{
 			Files: source.Files, Name: source.Name, Fields: columns(source.Fields, d.Fields), Weight: source.Weight,
-			Sample: source.Sample, Seed: uint64(source.Seed), MaxQuestionChars: source.MaxQuestionChars,
+			Sample: source.Sample, Seed: uint64(source.Seed), Aliases: source.Aliases, MaxQuestionChars: source.MaxQuestionChars,
 		}
 	}
 	return list

@@ -65,6 +65,7 @@ type Source struct {
 	Weight           float64 `toml:"weight"`             // of the draws, this one's part in the sum of all weights. 1 (own)
 	Sample           int     `toml:"sample"`             // questions drawn of the source once, at the start; 0 is all. 0 (own)
 	Seed             int64   `toml:"seed"`               // of that sample. 0 (own)
+	Aliases          string  `toml:"aliases"`            // JSONL file of aliases for rows with an answer_id, as 2WikiMultihopQA has. "" (own)
 	MaxQuestionChars int     `toml:"max_question_chars"` // longer questions are left out; 0 is no bound. 0 (own)
 	Fields           Fields  `toml:"fields"`             // columns of its files; what is not set is as in data.fields
 }

@@ -13,7 +13,7 @@ func TestListsOfTables(t *testing.T) {
 	}
 	want := []Source{
 		{
-			Files: List{"nq/*.parquet", "more.jsonl"}, Name: "nq", Weight: 2.5, Sample: 1000, Seed: 3, MaxQuestionChars: 400,
+			Files: List{"nq/*.parquet", "more.jsonl"}, Name: "nq", Weight: 2.5, Sample: 1000, Seed: 3, Aliases: "id_aliases.json", MaxQuestionChars: 400,
 			Fields: Fields{Question: "query", GoldenAnswers: "answers"},
 		},
 		{Files: List{"hotpotqa.json"}, Weight: 1},

@@ -22,6 +22,7 @@ type Source struct {
 	Weight           float64           // of the draws, see Mix; 0 is 1
 	Sample           int               // questions drawn from all of the source; 0, and more than there are, is all
 	Seed             uint64            // of that sample
+	Aliases          string            // JSONL file of 2WikiMultihopQA's aliases, for rows with an "answer_id"; "" for none
 	MaxQuestionChars int               // longer questions are left out; 0 is no bound
 }
 
@@ -139,8 +140,9 @@ type loader struct {
 	shape    shape
 	from     Source
 	part     Part
-	accepted []Question // of the source
-	number   int        // of all accepted questions
+	aliases  map[string][]string // of the source, by the id of an entity
+	accepted []Question          // of the source
+	number   int                 // of all accepted questions
 	seen     map[key]place
 }
 
@@ -166,6 +168,9 @@ func (l *loader) source(s Source) (Part, []Question, error) {
 		weight = 1
 	}
 	l.shape, l.from, l.accepted = shape{fields: s.Fields}, s, nil
+	if l.aliases, err = readAliases(s.Aliases); err != nil {
+		return Part{}, nil, err
+	}
 	l.part = Part{Name: s.Name, Files: files, Weight: weight}
 	for _, path := range files {
 		if err := readFile(path, content{name: "question", example: example, columns: l.shape.columns(), add: l.add}); err != nil {
@@ -189,6 +194,9 @@ func (l *loader) add(rec record, at place) error {
 	q, form, err := l.shape.question(rec)
 	if err == nil {
 		err = l.tooLong(q)
+	}
+	if err == nil {
+		err = addAliases(&q, rec, l.aliases)
 	}
 	var reason leftOut
 	switch {

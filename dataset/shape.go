@@ -59,7 +59,7 @@ type shape struct{ fields map[string]string }
 func (s shape) columns() []string {
 	names := []string{
 		fieldID, columnHotpotID, columnTriviaID, columnCapitalID, fieldQuestion, columnCapitalQuery, fieldGolden, columnReward,
-		columnAnswer, columnAliases, columnAnswerable, columnCapitalAnswer, columnPossible, columnPrompt, "extra_info", columnSource, fieldHops,
+		columnAnswer, columnAliases, columnAnswerable, columnAnswerID, columnCapitalAnswer, columnPossible, columnPrompt, "extra_info", columnSource, fieldHops,
 	}
 	for _, path := range s.fields {
 		head, _, _ := strings.Cut(path, ".")
