@@ -51,6 +51,23 @@ void exact() {
   }
 }
 
+// The same hits and the same scores to the last bit.
+void threads() {
+  Random random{8};
+  constexpr int64_t kCount = 3, kVectors = 20000, kWidth = 48, kBest = 25;
+  std::vector<float> queries(kCount * kWidth), vectors(kVectors * kWidth);
+  for (float& x : queries) x = random.next();
+  for (float& x : vectors) x = random.next();
+  std::vector<Hits> found;
+  for (const int threads : {1, 2, 5}) {
+    OK(mempo_runtime_init, threads);
+    Hits hits(kCount * kBest);
+    OK(mempo_search_exact, kCount, queries.data(), kVectors, vectors.data(), kWidth, kBest, hits.rows.data(), hits.scores.data());
+    found.push_back(hits);
+  }
+  for (const Hits& hits : found) EXPECT(hits.rows == found[0].rows && hits.scores == found[0].scores);
+}
+
 void no_numbers() {
   const float nan = std::nanf(""), infinity = std::numeric_limits<float>::infinity();
   const std::vector<float> vectors{nan, 2, nan, -infinity, infinity, 1}, query{1};
@@ -222,6 +239,7 @@ int main() {
   mempo_error error{};
   mempo_runtime_init(2, &error);
   exact();
+  threads();
   no_numbers();
   exact_refuses();
   if (mempo_graph_available()) {
