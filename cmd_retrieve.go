@@ -108,7 +108,7 @@ func checkRetrieve(ctx context.Context, path string, sets []string, out io.Write
 	f.line("== settings ==")
 	f.problem(config.WriteRetrieve(out, c))
 	f.heading("index " + c.Retrieve.Index)
-	unfilled := *c
+	unfilled := *c // a check writes nothing
 	unfilled.Qdrant.Fill = false
 	search, err := openSearch(ctx, &unfilled, metrics.NewLines(io.Discard))
 	if err != nil {

@@ -80,7 +80,7 @@ func newTransport(o HTTPOptions, c *counters) *transport {
 	}
 	return &transport{
 		base: base, timeout: o.Timeout, maxBytes: o.MaxReplyBytes,
-		slots: make(chan struct{}, o.Concurrency), counters: c, logger: o.Logger,
+		slots: make(chan struct{}, min(o.Concurrency, MostConnections())), counters: c, logger: o.Logger,
 	}
 }
 

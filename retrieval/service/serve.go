@@ -11,7 +11,8 @@ import (
 
 	"go.uber.org/zap"
 	"golang.org/x/net/netutil"
-	"golang.org/x/sys/unix"
+
+	"github.com/mempo-train/mempo-train/retrieval"
 )
 
 // Bounds of a connection.
@@ -20,9 +21,6 @@ const (
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 64 << 10 // bytes
 )
-
-// reservedFiles are left to the index and everything else.
-const reservedFiles = 64
 
 // Listen takes an address, host and port.
 func Listen(address string) (net.Listener, error) {
@@ -37,7 +35,7 @@ func Listen(address string) (net.Listener, error) {
 // if that does not take longer than grace. Connections that the limit of open files has no room for
 // wait, and those that stay idle meanwhile are given up.
 func (s *Service) Serve(ctx context.Context, listener net.Listener, grace time.Duration) error {
-	most := mostConnections()
+	most := retrieval.MostConnections()
 	var open atomic.Int64
 	s.crowded = func() bool { return open.Load() >= int64(most)/2 }
 	server := &http.Server{
@@ -68,13 +66,4 @@ func (s *Service) Serve(ctx context.Context, listener net.Listener, grace time.D
 	}
 	<-ended // http.ErrServerClosed
 	return err
-}
-
-// mostConnections is how many connections the limit of open files has room for.
-func mostConnections() int {
-	var limit unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Cur > 1<<16 {
-		return 1 << 16
-	}
-	return max(1, int(limit.Cur)-reservedFiles)
 }
