@@ -85,7 +85,7 @@ func copyWeights(parameters []model.Parameter, files *weights.Folder, set func(n
 			return fmt.Errorf("tensor %s is missing", p.Name)
 		}
 		tensor := gotorch.FromBlob(unsafe.Pointer(unsafe.SliceData(stored.Data)), torchDType[stored.DType], stored.Shape)
-		err := set(p.Name, unsafe.Pointer(*tensor.T))
+		err := set(p.Name, *tensor.T)
 		runtime.KeepAlive(tensor)
 		if err != nil {
 			return err

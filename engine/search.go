@@ -69,10 +69,10 @@ func (r *Runtime) OpenGraph(path string, dimensions int) (*Graph, error) {
 	return r.graph(dimensions, func() (graphHandle, error) { return graphOpen(path, dimensions) })
 }
 
-func (r *Runtime) graph(dimensions int, make func() (graphHandle, error)) (*Graph, error) {
+func (r *Runtime) graph(dimensions int, open func() (graphHandle, error)) (*Graph, error) {
 	g := &Graph{runtime: r, dimensions: dimensions}
 	err := r.do(func() (err error) {
-		g.handle, err = make()
+		g.handle, err = open()
 		return err
 	})
 	if err != nil {
