@@ -86,8 +86,13 @@ func (p *program) makeIndex(ctx context.Context, path string, sets []string) (er
 			return err
 		}
 		defer func() { err = firstError(err, encoder.close()) }()
-		o.Encoder, o.Identity, o.Graphs = encoder, encoder.identity, graphs(encoder.Runtime)
 		progress.Line(encoder.describe())
+		if err := vectorsFrom(&o, encoder, c.Encoder.Vectors); err != nil {
+			return err
+		}
+		if o.Vectors != nil {
+			defer func() { err = firstError(err, o.Vectors.Close()) }()
+		}
 	}
 	if c.Graph.Build {
 		o.Graph = &index.GraphOptions{M: c.Graph.M, EFConstruction: c.Graph.EFConstruction, Seed: uint64(c.Graph.Seed)}
@@ -99,6 +104,24 @@ func (p *program) makeIndex(ctx context.Context, path string, sets []string) (er
 	progress.Line(fmt.Sprintf("%d passages", m.Passages))
 	fmt.Fprintln(p.out, o.Dir)
 	return nil
+}
+
+// vectorsFrom takes vectors from an encoder, or from the file that is given.
+func vectorsFrom(o *index.BuildOptions, encoder *openedEncoder, given string) (err error) {
+	o.Identity, o.Graphs = encoder.identity, graphs(encoder.Runtime)
+	if given == "" {
+		o.Encoder = encoder.encoder
+		return nil
+	}
+	if o.Vectors, err = index.OpenVectors(given); err != nil {
+		return fault.Usage(err)
+	}
+	if encoder.encoder != nil && encoder.encoder.Dimensions() != o.Vectors.Dimensions() {
+		return fault.Usage(fmt.Errorf("%s holds vectors of %d numbers, the encoder makes %d", given, o.Vectors.Dimensions(), encoder.encoder.Dimensions()))
+	}
+	o.Identity.Dimensions = o.Vectors.Dimensions()
+	o.Identity.Vectors, _, err = index.HashFiles([]string{given}, func(int) {})
+	return err
 }
 
 // corpusFiles resolves patterns.
@@ -160,7 +183,18 @@ func (f *findings) showEncoder(c *config.Index, passages int) {
 	}
 	defer func() { f.problem(encoder.close()) }()
 	f.line("%s", encoder.describe())
-	vectors := 4 * int64(passages) * int64(encoder.Dimensions())
+	var o index.BuildOptions
+	if err := vectorsFrom(&o, encoder, c.Encoder.Vectors); err != nil {
+		f.problem(err)
+		return
+	}
+	if o.Vectors != nil {
+		defer func() { f.problem(o.Vectors.Close()) }()
+		if o.Vectors.Len() != passages {
+			f.problem(fault.Usage(fmt.Errorf("%s holds %d vectors, the corpus %d passages", c.Encoder.Vectors, o.Vectors.Len(), passages)))
+		}
+	}
+	vectors := 4 * int64(passages) * int64(o.Identity.Dimensions)
 	f.line("vectors: %s on disk", inBytes(vectors))
 	if c.Graph.Build {
 		f.line("graph: about %s on disk, and in memory where it is searched", inBytes(vectors+8*int64(passages)*int64(c.Graph.M)))

@@ -15,44 +15,53 @@ import (
 	"github.com/mempo-train/mempo-train/retrieval/index"
 )
 
-// openedEncoder is an encoder on a device of its own, which searches among its vectors, too.
+// openedEncoder is an encoder on a device of its own, or the device alone, which searches among vectors.
 type openedEncoder struct {
-	*engine.Encoder
+	*engine.Runtime
+	encoder  *engine.Encoder // nil without one
 	identity index.EncoderIdentity
 }
 
-// openEncoder loads an encoder and resolves what its settings leave open.
+// openEncoder loads an encoder, if the settings name one, and resolves what they leave open.
 func openEncoder(s config.Encoder) (*openedEncoder, error) {
+	if s.Path == "" {
+		device, err := startEngine(s.Device, s.Threads)
+		return &openedEncoder{Runtime: device}, err
+	}
 	hash, err := encoderHash(s.Path)
 	if err != nil {
 		return nil, fault.Usage(err)
 	}
-	options := engine.EncoderOptions{MaxTokens: s.MaxTokens, BatchTokens: s.BatchTokens}
-	if s.Pooling != "auto" {
-		options.Pooling = s.Pooling
-	}
-	if s.Normalize != "auto" {
-		normalize := s.Normalize == "yes"
-		options.Normalize = &normalize
+	where, err := filepath.Abs(s.Path)
+	if err != nil {
+		return nil, err
 	}
 	device, err := startEngine(s.Device, s.Threads)
 	if err != nil {
 		return nil, err
 	}
-	encoder, err := device.LoadEncoder(s.Path, options)
+	encoder, err := device.LoadEncoder(s.Path, encoderOptions(s))
 	if err != nil {
 		device.Close()
 		return nil, deviceFault(err)
 	}
 	e5 := isE5(s.Path)
-	where, err := filepath.Abs(s.Path)
-	if err != nil {
-		return nil, errors.Join(err, encoder.Close())
-	}
-	return &openedEncoder{encoder, index.EncoderIdentity{
+	return &openedEncoder{device, encoder, index.EncoderIdentity{
 		Path: where, SHA256: hash, QueryPrefix: prefix(s.QueryPrefix, "query: ", e5), PassagePrefix: prefix(s.PassagePrefix, "passage: ", e5),
 		Pooling: encoder.Pooling.Mode, Normalize: encoder.Pooling.Normalize, MaxTokens: encoder.MaxTokens(), Dimensions: encoder.Dimensions(),
 	}}, nil
+}
+
+func encoderOptions(s config.Encoder) engine.EncoderOptions {
+	o := engine.EncoderOptions{MaxTokens: s.MaxTokens, BatchTokens: s.BatchTokens}
+	if s.Pooling != "auto" {
+		o.Pooling = s.Pooling
+	}
+	if s.Normalize != "auto" {
+		normalize := s.Normalize == "yes"
+		o.Normalize = &normalize
+	}
+	return o
 }
 
 // prefix resolves "auto".
@@ -99,13 +108,18 @@ func encoderHash(dir string) (string, error) {
 // describe tells what the encoder is.
 func (e *openedEncoder) describe() string {
 	i := e.identity
+	if e.encoder == nil {
+		return "no encoder of queries: clients send vectors"
+	}
 	return fmt.Sprintf("encoder %s on %s: %d dimensions, %s pooling, normalised: %v, %d tokens at most, queries behind %q, passages behind %q",
 		i.Path, e.Device(), i.Dimensions, i.Pooling, i.Normalize, i.MaxTokens, i.QueryPrefix, i.PassagePrefix)
 }
 
-func (e *openedEncoder) close() error {
-	err := e.Close()
-	e.Runtime.Close()
+func (e *openedEncoder) close() (err error) {
+	if e.encoder != nil {
+		err = e.encoder.Close()
+	}
+	e.Close()
 	return err
 }
 

@@ -42,6 +42,9 @@ func openIndex(s indexSettings) (*openedSearch, error) {
 	}
 	if s.options.Method == "auto" {
 		s.options.Method = ""
+		if m.Encoder != nil && m.Encoder.Path == "" {
+			s.options.Method = index.MethodDense // for vectors alone
+		}
 	}
 	if s.options.Method, err = m.Resolve(s.options.Method); err != nil {
 		return nil, fault.Usage(fmt.Errorf("index %s: %w", s.dir, err))
@@ -51,13 +54,20 @@ func openIndex(s indexSettings) (*openedSearch, error) {
 		if o.encoder, err = encoderOf(s.dir, m, s.encoder); err != nil {
 			return nil, err
 		}
-		s.options.Encoder, s.options.Graphs, s.options.Exact = o.encoder, graphs(o.encoder.Runtime), exact(o.encoder.Runtime)
+		s.options.Graphs, s.options.Exact = graphs(o.encoder.Runtime), exact(o.encoder.Runtime)
+		if o.encoder.encoder != nil {
+			s.options.Encoder = o.encoder.encoder
+		}
 		s.options.Repeatable = s.schedule == "fixed" || s.schedule == "auto" && o.encoder.Device() == "cpu"
 	}
 	if o.index, err = index.Open(s.dir, s.options); err != nil {
 		return nil, errors.Join(fault.Usage(err), o.closeEncoder())
 	}
-	o.texts = o.index.SearchBatch
+	if s.options.Encoder != nil || o.method == index.MethodBM25 {
+		o.texts = o.index.SearchBatch
+	} else if o.method == index.MethodHybrid {
+		return nil, errors.Join(fault.Usage(fmt.Errorf("index %s: method \"hybrid\" needs the encoder of its vectors (encoder.path)", s.dir)), o.close())
+	}
 	if o.encoder != nil {
 		o.vectors, o.coalesce = o.index.SearchVectors, true
 	}
@@ -75,10 +85,17 @@ func encoderOf(dir string, m *index.Manifest, e config.QueryEncoder) (*openedEnc
 	if settings.Path == "" {
 		settings.Path = made.Path
 	}
+	if made.Path == "" && e.Path != "" {
+		return nil, fault.Usage(fmt.Errorf("index %s does not say which encoder its vectors are of; build it with encoder.path beside encoder.vectors", dir))
+	}
 	encoder, err := openEncoder(settings)
 	if err != nil {
 		return nil, err
 	}
+	if encoder.encoder == nil {
+		return encoder, nil
+	}
+	encoder.identity.Vectors = made.Vectors
 	if err := m.CheckEncoder(encoder.identity); err != nil {
 		return nil, errors.Join(fault.Usage(fmt.Errorf("index %s: %w", dir, err)), encoder.close())
 	}
@@ -142,6 +159,9 @@ func (o *openedSearch) moveTo(ctx context.Context, q config.Qdrant, progress met
 		}
 	}
 	o.vectors, o.method = collection.SearchVectors, "dense in Qdrant"
+	if o.texts == nil {
+		return fault.Environment(collection.Check(ctx, o.index))
+	}
 	o.texts = func(ctx context.Context, queries []string, topk int) ([][]retrieval.Scored, error) {
 		vectors, err := o.index.Encode(ctx, queries)
 		if err != nil {

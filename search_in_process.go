@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 
 	"github.com/mempo-train/mempo-train/config"
 	"github.com/mempo-train/mempo-train/retrieval"
@@ -30,6 +31,9 @@ func openInProcess(c *config.Config) (*inProcess, error) {
 	})
 	if err != nil {
 		return nil, err
+	}
+	if opened.texts == nil {
+		return nil, errors.Join(fmt.Errorf("index %s has no encoder of queries; build it with encoder.path beside encoder.vectors", s.Index), opened.close())
 	}
 	x := &inProcess{openedSearch: opened, dir: s.Index, search: opened.texts}
 	if opened.coalesce {

@@ -24,6 +24,7 @@ type IndexContent struct {
 // Encoder turns texts into vectors: a model of the BERT family.
 type Encoder struct {
 	Path          string `toml:"path"`           // HuggingFace folder. "" (own)
+	Vectors       string `toml:"vectors"`        // .npy file of the passages' vectors, float32, in the order of the corpus: they are not made then, and Path is that of queries, or "". "" (own)
 	QueryPrefix   string `toml:"query_prefix"`   // in front of every query; "auto": "query: " for an E5 model, else nothing. "auto" (own)
 	PassagePrefix string `toml:"passage_prefix"` // in front of every passage; "auto": "passage: " for an E5 model, else nothing. "auto" (own)
 	Pooling       string `toml:"pooling"`        // of the tokens' vectors: "mean", "cls", or "auto": as the folder says, else "mean". "auto" (own)
@@ -168,7 +169,7 @@ func (x *Index) Validate() error {
 	r.someOf("index.methods", x.Index.Methods, "bm25", "dense")
 	x.Encoder.check(&r)
 	if x.Index.Has("dense") {
-		r.given("encoder.path", x.Encoder.Path, `the HuggingFace folder of the encoder that method "dense" needs`)
+		r.given("encoder.path", x.Encoder.Path+x.Encoder.Vectors, `the HuggingFace folder of the encoder that method "dense" needs (or encoder.vectors)`)
 	} else if x.Graph.Build {
 		r.violated("graph.build", true, `true only with "dense" among index.methods`)
 	}

@@ -14,14 +14,15 @@ import (
 	"github.com/mempo-train/mempo-train/retrieval"
 )
 
-// BuildOptions are what an index is made of. Without an encoder it has no vectors, without a graph
+// BuildOptions are what an index is made of. Without encoder and given vectors it has none, without a graph
 // no approximate search.
 type BuildOptions struct {
 	Dir      string
 	Corpus   []string // JSONL files, one behind the other
 	BM25     bool
 	Encoder  retrieval.Encoder
-	Identity EncoderIdentity // of Encoder
+	Vectors  *GivenVectors   // take the place of Encoder's
+	Identity EncoderIdentity // of what made the vectors
 	Graph    *GraphOptions   // M, EFConstruction and Seed of it
 	Graphs   GraphLibrary
 	Progress func(stage string, total int) Stage // total is 0 where it is not known
@@ -84,7 +85,7 @@ func (o BuildOptions) plan() (*Manifest, error) {
 	if o.BM25 {
 		m.Words = new(int64)
 	}
-	if o.Encoder != nil {
+	if o.Encoder != nil || o.Vectors != nil {
 		identity := o.Identity
 		m.Encoder = &identity
 		if o.Graph != nil {
@@ -267,12 +268,22 @@ func (b *build) makeWords(ctx context.Context) error {
 }
 
 func (b *build) makeVectors(ctx context.Context) error {
-	if b.Encoder == nil {
+	count := b.manifest.Passages
+	if b.manifest.Encoder == nil {
 		return nil
 	}
-	stage := b.Progress("vectors of passages", b.manifest.Passages)
+	chunk := func(first, end int) ([][]float32, error) {
+		return encodeChunk(ctx, b.passages, b.Encoder, b.Identity.PassagePrefix, first, end)
+	}
+	if b.Vectors != nil {
+		if b.Vectors.Len() != count {
+			return fault.Usage(fmt.Errorf("%s holds %d vectors, the corpus %d passages", b.Vectors.Path(), b.Vectors.Len(), count))
+		}
+		chunk = func(first, end int) ([][]float32, error) { return b.Vectors.chunk(first, end), ctx.Err() }
+	}
+	stage := b.Progress("vectors of passages", count)
 	defer stage.Done()
-	return encodePassages(ctx, b.dir, b.passages, b.Encoder, b.Identity.PassagePrefix, stage.Add)
+	return writeVectors(b.dir, b.manifest.Encoder.Dimensions, count, chunk, stage.Add)
 }
 
 // makeGraph builds the graph over the vectors; one that was stopped is built anew.
@@ -280,7 +291,7 @@ func (b *build) makeGraph(ctx context.Context) (err error) {
 	if b.manifest.Graph == nil {
 		return nil
 	}
-	dimensions := b.Encoder.Dimensions()
+	dimensions := b.manifest.Encoder.Dimensions
 	options := *b.Graph
 	options.Dimensions, options.Capacity = dimensions, b.manifest.Passages
 	graph, err := b.Graphs.New(options)

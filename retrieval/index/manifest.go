@@ -50,6 +50,7 @@ type CorpusIdentity struct {
 }
 
 // EncoderIdentity is the encoder that made the vectors of an index, which that of queries must be.
+// Path and SHA256 are "" where the vectors were given and nobody said what made them.
 type EncoderIdentity struct {
 	Path          string `json:"path"`   // where it was
 	SHA256        string `json:"sha256"` // of its folder
@@ -59,6 +60,7 @@ type EncoderIdentity struct {
 	Normalize     bool   `json:"normalize"`
 	MaxTokens     int    `json:"max_tokens"`
 	Dimensions    int    `json:"dimensions"`
+	Vectors       string `json:"vectors"` // SHA-256 of the file that the vectors were taken from; "": the encoder made them
 }
 
 // GraphIdentity is how the graph was made.
@@ -185,6 +187,9 @@ func (e *EncoderIdentity) difference(made *EncoderIdentity) string {
 		if setting.now != setting.then {
 			return fmt.Sprintf("its vectors were made with %s %#v, now it is %#v", setting.name, setting.then, setting.now)
 		}
+	}
+	if e.Vectors != made.Vectors {
+		return "its vectors were taken from another file, or from none"
 	}
 	if e.SHA256 != made.SHA256 {
 		return fmt.Sprintf("its vectors were made by another model (then at %s, now %s)", made.Path, e.Path)

@@ -95,7 +95,7 @@ func (w *vectorWriter) add(vectors [][]float32) error {
 	chunk := make([]byte, 0, len(vectors)*4*w.dimensions)
 	for k, vector := range vectors {
 		if err := checkVector(vector, w.dimensions); err != nil {
-			return fmt.Errorf("the encoder's vector of passage %d, counted from 1, %w", w.done+k+1, err)
+			return fmt.Errorf("the vector of passage %d, counted from 1, %w", w.done+k+1, err)
 		}
 		for _, x := range vector {
 			chunk = binary.LittleEndian.AppendUint32(chunk, math.Float32bits(x))
@@ -129,34 +129,41 @@ func checkVector(vector []float32, dimensions int) error {
 
 func (w *vectorWriter) close() error { return errors.Join(w.vectors.Close(), w.sums.Close()) }
 
-// encodePassages writes the vectors of the passages that have none yet.
-func encodePassages(ctx context.Context, dir string, p *passages, encoder retrieval.Encoder, prefix string, done func(int)) (err error) {
-	w, err := openVectors(dir, encoder.Dimensions(), p.count)
+// writeVectors writes the vectors of the passages that have none yet; chunk makes those of the
+// passages from first up to end.
+func writeVectors(dir string, dimensions, count int, chunk func(first, end int) ([][]float32, error), done func(int)) (err error) {
+	w, err := openVectors(dir, dimensions, count)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, w.close()) }()
 	done(w.done)
-	for w.done < p.count {
-		texts := make([]string, min(chunkPassages, p.count-w.done))
-		for k := range texts {
-			contents, err := p.bytes(2*(w.done+k) + 1)
-			if err != nil {
-				return err
-			}
-			texts[k] = prefix + string(contents)
-		}
-		vectors, err := encoder.Encode(ctx, texts)
+	for w.done < count {
+		n := min(chunkPassages, count-w.done)
+		vectors, err := chunk(w.done, w.done+n)
 		if err != nil {
 			return err
 		}
-		if len(vectors) != len(texts) {
-			return fmt.Errorf("the encoder gave %d vectors for %d passages", len(vectors), len(texts))
+		if len(vectors) != n {
+			return fmt.Errorf("the encoder gave %d vectors for %d passages", len(vectors), n)
 		}
 		if err := w.add(vectors); err != nil {
 			return err
 		}
-		done(len(texts))
+		done(n)
 	}
 	return nil
+}
+
+// encodeChunk makes the vectors of passages.
+func encodeChunk(ctx context.Context, p *passages, encoder retrieval.Encoder, prefix string, first, end int) ([][]float32, error) {
+	texts := make([]string, end-first)
+	for k := range texts {
+		contents, err := p.bytes(2*(first+k) + 1)
+		if err != nil {
+			return nil, err
+		}
+		texts[k] = prefix + string(contents)
+	}
+	return encoder.Encode(ctx, texts)
 }

@@ -40,10 +40,16 @@ func newMetrics() *metrics {
 	return m
 }
 
-func (m *metrics) showWaiting(waiting func() int) {
+func (m *metrics) showWaiting(waiting []func() int) {
 	m.registry.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "mempo_retrieve_waiting", Help: "Requests that wait for a search under way.",
-	}, func() float64 { return float64(waiting()) }))
+	}, func() float64 {
+		sum := 0
+		for _, count := range waiting {
+			sum += count()
+		}
+		return float64(sum)
+	}))
 }
 
 func (m *metrics) handler() http.Handler {

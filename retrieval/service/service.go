@@ -20,7 +20,7 @@ import (
 
 // Search is what a service searches. All of it is safe for concurrent use.
 type Search struct {
-	Texts   func(ctx context.Context, queries []string, topk int) ([][]retrieval.Scored, error)
+	Texts   func(ctx context.Context, queries []string, topk int) ([][]retrieval.Scored, error)    // nil where it cannot
 	Vectors func(ctx context.Context, queries [][]float32, topk int) ([][]retrieval.Scored, error) // nil where it cannot
 	// Dimensions is the length of a vector.
 	Dimensions int
@@ -68,13 +68,14 @@ func New(limits Limits, timeout time.Duration, log *zap.Logger) *Service {
 // Ready begins to answer searches.
 func (s *Service) Ready(search Search) {
 	if search.Coalesce {
-		texts := retrieval.NewCoalescer(mostCoalesced, search.Texts, s.metrics.batch)
-		search.Texts = texts.Search
-		waiting := texts.Waiting
+		var waiting []func() int
+		if search.Texts != nil {
+			texts := retrieval.NewCoalescer(mostCoalesced, search.Texts, s.metrics.batch)
+			search.Texts, waiting = texts.Search, append(waiting, texts.Waiting)
+		}
 		if search.Vectors != nil {
 			vectors := retrieval.NewCoalescer(mostCoalesced, search.Vectors, s.metrics.batch)
-			search.Vectors = vectors.Search
-			waiting = func() int { return texts.Waiting() + vectors.Waiting() }
+			search.Vectors, waiting = vectors.Search, append(waiting, vectors.Waiting)
 		}
 		s.metrics.showWaiting(waiting)
 	}
@@ -209,6 +210,8 @@ func (s *Service) retrieve(r *http.Request, search *Search) (any, error) {
 	case len(request.queries)+len(request.vectors) == 0:
 	case request.vectors != nil:
 		found, err = search.Vectors(r.Context(), request.vectors, request.topk)
+	case search.Texts == nil:
+		return nil, bad(errors.New("this service has no encoder: it takes vectors in the place of queries"))
 	default:
 		found, err = search.Texts(r.Context(), request.queries, request.topk)
 	}

@@ -143,6 +143,21 @@ func TestRequestsThatAreRefused(t *testing.T) {
 	}
 }
 
+func TestAServiceOfVectorsAlone(t *testing.T) {
+	search := fakeSearch()
+	search.Texts, search.Coalesce = nil, true
+	s := ready(search)
+	if status, reply, _ := ask(s, "POST", "/retrieve", `{"queries":["a"]}`); status != 400 || !strings.Contains(reply, "it takes vectors") {
+		t.Errorf("a text: %d %s", status, reply)
+	}
+	if status, reply, _ := ask(s, "POST", "/retrieve", `{"vectors":[[1,2]]}`); status != 200 || !strings.Contains(reply, "[1 2]") {
+		t.Errorf("a vector: %d %s", status, reply)
+	}
+	if _, text, _ := ask(s, "GET", "/metrics", ""); !strings.Contains(text, "mempo_retrieve_batch_queries_count 1") || !strings.Contains(text, "mempo_retrieve_waiting 0") {
+		t.Errorf("metrics:\n%s", text)
+	}
+}
+
 func TestItIsLoadingUntilItIsReady(t *testing.T) {
 	s := New(small, time.Minute, zap.NewNop())
 	for _, path := range []string{"/health", "/retrieve"} {
