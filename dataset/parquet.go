@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -18,6 +19,9 @@ func readParquet(f io.ReaderAt, size int64, wanted []string, e emit) (err error)
 			err = fmt.Errorf("broken Parquet: %v", p)
 		}
 	}()
+	if err := checkFooter(f, size); err != nil {
+		return err
+	}
 	file, err := parquet.OpenFile(f, size, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
 	if err != nil {
 		return fmt.Errorf("broken Parquet: %w", err)
@@ -38,6 +42,22 @@ func readParquet(f io.ReaderAt, size int64, wanted []string, e emit) (err error)
 	rows := parquet.NewGenericReader[any](file, parquet.NewSchema("questions", selected))
 	defer rows.Close()
 	return eachRow(rows, columns, e)
+}
+
+// checkFooter refuses a length of the footer that the file does not have; the library would allocate it.
+func checkFooter(f io.ReaderAt, size int64) error {
+	const tail, magic = 8, 4
+	if size < 2*magic+tail {
+		return errors.New("broken Parquet: too short")
+	}
+	var end [tail]byte
+	if _, err := f.ReadAt(end[:], size-tail); err != nil {
+		return fmt.Errorf("broken Parquet: %w", err)
+	}
+	if length := int64(binary.LittleEndian.Uint32(end[:])); length > size-tail-magic {
+		return fmt.Errorf("broken Parquet: its footer of %d bytes is longer than the file", length)
+	}
+	return nil
 }
 
 func eachRow(rows *parquet.GenericReader[any], columns []string, e emit) error {

@@ -186,6 +186,10 @@ func TestBrokenParquet(t *testing.T) {
 			t.Errorf("cut to %d bytes: %v", n, err)
 		}
 	}
+	footer := append(bytes.Clone(whole[:len(whole)-8]), 0xff, 0xff, 0xff, 0x7f, 'P', 'A', 'R', '1')
+	if err := load(footer); err == nil || !strings.Contains(err.Error(), "its footer of 2147483647 bytes is longer than the file") {
+		t.Errorf("a footer of 2 GB: %v", err)
+	}
 	generator := rand.New(rand.NewPCG(1, 2))
 	failed := 0
 	for range 300 {
