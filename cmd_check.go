@@ -19,6 +19,7 @@ import (
 	"github.com/mempo-train/mempo-train/config"
 	"github.com/mempo-train/mempo-train/dataset"
 	"github.com/mempo-train/mempo-train/internal/fault"
+	"github.com/mempo-train/mempo-train/reward"
 )
 
 func (p *program) checkCommand() *cli.Command {
@@ -303,7 +304,6 @@ func (p *plan) showTools(ctx context.Context, heading string, c *config.Config) 
 	p.heading(heading)
 	if len(c.Tools.Enabled)+len(c.Tools.Custom) == 0 {
 		p.line("none")
-		return
 	}
 	unrecorded := *c
 	unrecorded.Tools.Access.Record = "" // which would make the folder
@@ -313,6 +313,7 @@ func (p *plan) showTools(ctx context.Context, heading string, c *config.Config) 
 		return
 	}
 	defer tools.close()
+	p.showGrader(ctx, tools.grader)
 	search := c.Tools.Search
 	switch {
 	case tools.Search == nil:
@@ -329,6 +330,23 @@ func (p *plan) showTools(ctx context.Context, heading string, c *config.Config) 
 	for _, tool := range c.Tools.Custom {
 		p.reached(fmt.Sprintf("%s, <%s>", tool.Name, tool.TagName()), tool.URL, connects(ctx, tool.Name, tool.URL))
 	}
+}
+
+// showGrader has an example graded.
+func (p *plan) showGrader(ctx context.Context, grader reward.Grader) {
+	if grader == nil {
+		return
+	}
+	answer := "Lima"
+	score, err := grader.Grade(ctx, reward.Answered{
+		ID: "example", Question: "What is the capital of Peru?", GoldenAnswers: []string{answer}, Answer: &answer, EM: 1, F1: 1, FormatOK: true,
+		Turns: []string{"<mem></mem><think>I know that.</think><answer>" + answer + "</answer>"},
+	})
+	if err != nil {
+		p.problem(fault.Usage(err))
+		return
+	}
+	p.line("reward command: scores the right answer to an example question %v", score)
 }
 
 // showAccess tells where pages come from, and to what bounds.

@@ -226,7 +226,9 @@ func (j *job) newRun(source *checkpoint.Source, identity checkpoint.Identity) (*
 	if j.reference != nil {
 		reference = j.reference
 	}
-	steps, err := trainer.New(j.actor, reference, trainerOptions(c, j.texts, j.tools.Tools, j.actor.Device()), newWatch(j.progress))
+	options := trainerOptions(c, j.texts, j.tools.Tools, j.actor.Device())
+	options.Reward.Grader = j.tools.grader
+	steps, err := trainer.New(j.actor, reference, options, newWatch(j.progress))
 	if err != nil {
 		return nil, err
 	}

@@ -80,6 +80,8 @@ func (e *evaluator) evaluate(ctx context.Context, m *engine.Model, of rollout.Co
 	c := e.config.Eval
 	o := eval.Options{Rollout: rolloutOptions(e.config, e.texts, m.Device()), Keep: keep}
 	o.Rollout.Context, o.Rollout.GroupSize = of, c.Samples
+	o.FormatReward, o.FormatWeight = e.config.Reward.FormatReward, e.config.Reward.FormatWeight
+	o.Grader = e.tools.grader
 	o.Rollout.Sampling = model.Sampling{Temperature: c.Temperature, TopK: c.TopK, TopP: c.TopP}
 	asked := e.asked()
 	stage, shown := e.progress.Stage(fmt.Sprintf("evaluation in %s context", of), len(asked)*c.Samples), 0
@@ -166,6 +168,9 @@ func evaluationRecord(question dataset.Question, draw int, t *rollout.Trajectory
 		format = 1
 	}
 	record.Score = &score
+	if grade.Graded != nil {
+		record.Score = (*rollout.Number)(grade.Graded)
+	}
 	record.Rewards = map[string]rollout.Number{"em": score, "f1": rollout.Number(grade.F1), "format": format}
 	return record
 }
@@ -190,6 +195,9 @@ func evaluationSettings(c *config.Config, systemPrompt string) map[string]any {
 			settings["eval.tools.access.via"], settings["eval.tools.access.url"] = c.Tools.Access.Via, c.Tools.Access.URL
 			settings["eval.tools.access.folder"] = c.Tools.Access.Folder
 		}
+	}
+	if len(c.Reward.Command) > 0 {
+		settings["reward.command"], settings["reward.format_reward"] = c.Reward.Command, c.Reward.FormatReward
 	}
 	for _, tool := range c.Tools.Custom {
 		settings["eval.tools.custom."+tool.TagName()] = tool.URL

@@ -15,14 +15,17 @@ import (
 	"github.com/mempo-train/mempo-train/retrieval"
 	"github.com/mempo-train/mempo-train/retrieval/index"
 	"github.com/mempo-train/mempo-train/retrieval/web"
+	"github.com/mempo-train/mempo-train/reward"
+	"github.com/mempo-train/mempo-train/reward/command"
 	"github.com/mempo-train/mempo-train/rollout"
 )
 
-// toolset is what the model may use, with what must be closed afterwards.
+// toolset is what the model may use and what grades its answers, with what must be closed afterwards.
 type toolset struct {
 	rollout.Tools
-	passages int // of an in-process corpus
-	pages    int // of a folder of pages
+	grader   reward.Grader // nil without reward.command
+	passages int           // of an in-process corpus
+	pages    int           // of a folder of pages
 	closers  []io.Closer
 	searched *inProcess // nil unless an index is searched in the process
 }
@@ -30,6 +33,9 @@ type toolset struct {
 func loadTools(c *config.Config, log *zap.Logger) (*toolset, error) {
 	t := &toolset{Tools: rollout.Tools{TopK: c.Tools.Search.TopK}}
 	err := t.add(c, log)
+	if err == nil {
+		err = t.addGrader(c.Reward, log)
+	}
 	if err != nil {
 		t.close()
 		return nil, asUsage(err)
@@ -151,6 +157,20 @@ func (t *toolset) addCustom(c config.CustomTool, log *zap.Logger) error {
 		return fmt.Errorf("url of the custom tool %q: %w", c.Name, err)
 	}
 	t.Custom = append(t.Custom, rollout.CustomTool{Tag: c.TagName(), Asked: client, TopK: c.TopK})
+	return nil
+}
+
+func (t *toolset) addGrader(r config.Reward, log *zap.Logger) error {
+	if len(r.Command) == 0 {
+		return nil
+	}
+	grader, err := command.New(command.Options{
+		Command: r.Command, Timeout: r.CommandTimeout.Duration(), Workers: r.CommandWorkers, Logger: log,
+	})
+	if err != nil {
+		return fmt.Errorf("reward.command: %w", err)
+	}
+	t.grader, t.closers = grader, append(t.closers, closer(grader.Close))
 	return nil
 }
 

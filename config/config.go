@@ -174,6 +174,10 @@ type Reward struct {
 	MemoryReward string  `toml:"memory_reward"` // "mem_minus_full", "mem" or "off" (plain GRPO). "mem_minus_full" (source)
 	AnswerProb   string  `toml:"answer_prob"`   // of the golden answer: "geometric" mean of its tokens, or "product". "geometric" (paper)
 	AnswerPrefix string  `toml:"answer_prefix"` // stands before the golden answer and is not scored. "<answer>" (own)
+
+	Command        List    `toml:"command"`           // program and arguments that score answers in place of the exact match. none (own)
+	CommandTimeout Seconds `toml:"command_timeout_s"` // for one answer. 30 (own)
+	CommandWorkers int     `toml:"command_workers"`   // processes of it, each for one answer at a time. 1 (own)
 }
 
 // Advantage is how scores become advantages.
@@ -286,7 +290,7 @@ func Default() *Config {
 			Truncated: "score", BatchTokens: 4096, TrajectoryDeadline: 600, StepDeadline: 1800,
 		},
 		Tools:  tools,
-		Reward: Reward{FormatReward: "gate", MemoryReward: "mem_minus_full", AnswerProb: "geometric", AnswerPrefix: "<answer>"},
+		Reward: Reward{FormatReward: "gate", MemoryReward: "mem_minus_full", AnswerProb: "geometric", AnswerPrefix: "<answer>", Command: List{}, CommandTimeout: 30, CommandWorkers: 1},
 		Advantage: Advantage{
 			MemoryWeight: 1, Normalize: "std", Single: "zero", MinGroup: 2,
 			Memory: AdvantageMemory{Gate: "none", Pool: "question"},

@@ -12,6 +12,11 @@ func (c *Config) checkReward(r *rules) {
 	atLeast(r, "reward.format_weight", c.Reward.FormatWeight, 0)
 	r.oneOf("reward.memory_reward", c.Reward.MemoryReward, "mem_minus_full", "mem", "off")
 	r.oneOf("reward.answer_prob", c.Reward.AnswerProb, "geometric", "product")
+	if len(c.Reward.Command) > 0 && c.Reward.Command[0] == "" {
+		r.violated("reward.command", `"" and its arguments`, "a program, and its arguments behind it")
+	}
+	above(r, "reward.command_timeout_s", c.Reward.CommandTimeout, 0)
+	between(r, "reward.command_workers", c.Reward.CommandWorkers, 1, 256)
 }
 
 func (c *Config) checkAdvantage(r *rules) {

@@ -30,6 +30,11 @@ type Options struct {
 	// Keep sees every trajectory, in the order of questions and samples. Its error ends the
 	// evaluation. Nil keeps nothing.
 	Keep func(question dataset.Question, draw int, trajectory *rollout.Trajectory, grade reward.TrajectoryGrade) error
+	// Grader scores answers in place of the exact match, under the rule of reward.Score; nil for none. A
+	// trajectory that it fails on counts as failed.
+	Grader       reward.Grader
+	FormatReward string
+	FormatWeight float64
 	// Progress is told, between two forward passes, how many trajectories of all have ended.
 	Progress func(ended, total int)
 
@@ -91,6 +96,16 @@ type evaluation struct {
 func (e *evaluation) answer(ctx context.Context, drawn []rollout.Drawn) error {
 	options := e.Rollout
 	options.Step, options.OnEnd, options.Progress = step, nil, nil
+	grades := map[*rollout.Trajectory]reward.TrajectoryGrade{}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // what is still being graded when generation fails
+	grading := reward.NewGrading(ctx, e.Grader)
+	options.OnEnd = func(g *rollout.Group, t *rollout.Trajectory) {
+		grades[t] = reward.GradeTrajectory(t, g.Question.Objectives)
+		if e.FormatReward != "gate" || grades[t].FormatOK { // else the score is 0 in any case
+			grading.Start(g.Question, t, grades[t])
+		}
+	}
 	before := len(e.result.Answers)
 	if e.Progress != nil {
 		options.Progress = func(p rollout.Progress) { e.Progress(before+p.Ended, e.total) }
@@ -99,10 +114,21 @@ func (e *evaluation) answer(ctx context.Context, drawn []rollout.Drawn) error {
 	if err != nil {
 		return err
 	}
+	grading.Wait()
 	e.result.ForwardTokens += stats.ForwardTokens
 	for _, group := range groups {
 		for _, trajectory := range group.Trajectories {
-			grade := reward.GradeTrajectory(trajectory, group.Question.Objectives)
+			grade := grades[trajectory]
+			if trajectory.Stop.Failed() {
+				grade = reward.TrajectoryGrade{}
+			}
+			if e.Grader != nil && !trajectory.Stop.Failed() {
+				score, err := reward.Score(grading.Outcome(trajectory, grade), grade.FormatOK, e.FormatReward, e.FormatWeight)
+				if err != nil {
+					return err
+				}
+				grade.Graded = &score
+			}
 			if e.Keep != nil {
 				if err := e.Keep(group.Question, group.Draw, trajectory, grade); err != nil {
 					return err

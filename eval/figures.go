@@ -22,6 +22,8 @@ type Figures struct {
 	TotalTokens  rollout.Number `json:"total_tokens"` // of a trajectory: context and output of each turn, summed over its turns
 	PeakTokens   rollout.Number `json:"peak_tokens"`  // of a trajectory: most tokens of context and output in one turn
 	Truncated    rollout.Number `json:"truncated"`    // share of the trajectories that a limit cut
+	// Score is the mean of the scores of reward.command; nil without one.
+	Score *rollout.Number `json:"score,omitempty"`
 	// PassAtK holds at place k − 1 the chance that of k samples one gets every objective right; it is
 	// nil for one sample. A question with fewer than k valid trajectories has no part in it.
 	PassAtK []rollout.Number `json:"pass_at_k,omitempty"`
@@ -75,6 +77,9 @@ func (f *Figures) List() []Figure {
 	for _, m := range measures {
 		list = append(list, Figure{m.name, float64(*m.in(f)), m.form})
 	}
+	if f.Score != nil {
+		list = append(list, Figure{"score", float64(*f.Score), asShare})
+	}
 	for k, pass := range f.PassAtK {
 		list = append(list, Figure{fmt.Sprintf("pass_at_%d", k+1), float64(pass), asShare})
 	}
@@ -104,10 +109,34 @@ func summarise(answers []Answer, samples int) Figures {
 	for _, m := range measures {
 		*m.in(&f) /= rollout.Number(measured[1]) // NaN of nothing
 	}
+	f.Score = meanScore(answers, samples)
 	for k := range f.PassAtK {
 		f.PassAtK[k] /= rollout.Number(measured[k+1])
 	}
 	return f
+}
+
+// meanScore is the mean over questions of the mean score of their answers; nil where none has a score.
+func meanScore(answers []Answer, samples int) *rollout.Number {
+	var sum, questions rollout.Number
+	for first := 0; first < len(answers); first += samples {
+		var total, scored rollout.Number
+		for _, answer := range answers[first : first+samples] {
+			if answer.Score != nil {
+				total += *answer.Score
+				scored++
+			}
+		}
+		if scored > 0 {
+			sum += total / scored
+			questions++
+		}
+	}
+	if questions == 0 {
+		return nil
+	}
+	mean := sum / questions
+	return &mean
 }
 
 // summariseQuestion gives the means over the valid answers to one question, how many those are, and

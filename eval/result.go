@@ -51,6 +51,7 @@ type Answer struct {
 	EMSum       rollout.Number     `json:"em_sum"`
 	F1          rollout.Number     `json:"f1"`
 	FormatOK    bool               `json:"format_ok"`
+	Score       *rollout.Number    `json:"score,omitempty"` // by reward.command, under the rule of the format; absent without one
 	Stop        rollout.StopReason `json:"stop"`
 	StopDetail  string             `json:"stop_detail,omitempty"`
 	Truncated   bool               `json:"truncated"`
@@ -63,7 +64,7 @@ type Answer struct {
 func newAnswer(question dataset.Question, t *rollout.Trajectory, grade reward.TrajectoryGrade) Answer {
 	a := Answer{
 		QuestionID: question.ID, Source: question.Source, Hops: question.Hops, Objectives: len(question.Objectives), Sample: t.Member,
-		Prediction: t.Answer, EM: rollout.Number(grade.EM), EMSum: rollout.Number(grade.EMSum), F1: rollout.Number(grade.F1), FormatOK: grade.FormatOK,
+		Prediction: t.Answer, EM: rollout.Number(grade.EM), EMSum: rollout.Number(grade.EMSum), F1: rollout.Number(grade.F1), FormatOK: grade.FormatOK, Score: (*rollout.Number)(grade.Graded),
 		Stop: t.Stop, StopDetail: t.StopDetail, Truncated: t.Truncated(), Turns: len(t.Turns),
 		TotalTokens: t.TokensProcessed(), PeakTokens: t.PeakContext(),
 	}

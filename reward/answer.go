@@ -92,23 +92,23 @@ func f1(prediction, golden string) float64 {
 	return 2 * float64(common) / float64(len(predicted)+len(wanted))
 }
 
-// Score is the outcome score of a trajectory: the exact match, mean over objectives, under the rule
-// of reward.format_reward. "gate": 0 when the format is broken; "bonus": weight is added when it
-// holds; "off": the format does not count.
-func Score(grade Grade, formatOK bool, formatReward string, weight float64) (float64, error) {
+// Score is the score of a trajectory by its outcome, which is the exact match, mean over objectives,
+// or what a Grader says, under the rule of reward.format_reward. "gate": 0 when the format is broken;
+// "bonus": weight is added when it holds; "off": the format does not count.
+func Score(outcome float64, formatOK bool, formatReward string, weight float64) (float64, error) {
 	switch formatReward {
 	case "gate":
 		if !formatOK {
 			return 0, nil
 		}
-		return grade.EM, nil
+		return outcome, nil
 	case "bonus":
 		if formatOK {
-			return grade.EM + weight, nil
+			return outcome + weight, nil
 		}
-		return grade.EM, nil
+		return outcome, nil
 	case "off":
-		return grade.EM, nil
+		return outcome, nil
 	}
 	return 0, fmt.Errorf(`format_reward is %q, allowed: "gate", "bonus" or "off"`, formatReward)
 }

@@ -65,7 +65,6 @@ func TestSeveralObjectives(t *testing.T) {
 }
 
 func TestScore(t *testing.T) {
-	half := Grade{EM: 0.5, EMSum: 1}
 	for _, test := range []struct {
 		mode     string
 		formatOK bool
@@ -78,12 +77,12 @@ func TestScore(t *testing.T) {
 		{"off", true, 0.5},
 		{"off", false, 0.5},
 	} {
-		got, err := Score(half, test.formatOK, test.mode, 0.2)
+		got, err := Score(0.5, test.formatOK, test.mode, 0.2)
 		if err != nil || got != test.want {
 			t.Errorf("%s, format %v: %v, %v; want %v", test.mode, test.formatOK, got, err, test.want)
 		}
 	}
-	if _, err := Score(half, true, "penalty", 0.2); err == nil || err.Error() != `format_reward is "penalty", allowed: "gate", "bonus" or "off"` {
+	if _, err := Score(0.5, true, "penalty", 0.2); err == nil || err.Error() != `format_reward is "penalty", allowed: "gate", "bonus" or "off"` {
 		t.Error(err)
 	}
 }

@@ -67,7 +67,7 @@ func GradeStream(r io.Reader, w io.Writer) error {
 
 func answerTurns(grade TurnsGrade) (any, error) {
 	ok := grade.FormatError == ""
-	score, err := Score(grade.Grade, ok, "gate", 0)
+	score, err := Score(grade.EM, ok, "gate", 0)
 	if err != nil {
 		return nil, err
 	}

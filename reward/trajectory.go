@@ -5,7 +5,8 @@ import "github.com/mempo-train/mempo-train/rollout"
 // TrajectoryGrade says how well a trajectory answered and whether it kept the format.
 type TrajectoryGrade struct {
 	Grade
-	FormatOK bool // every turn keeps the format and the last one answers
+	Graded   *float64 // the score of a Grader, under the rule of Score; nil without one
+	FormatOK bool     // every turn keeps the format and the last one answers
 }
 
 // GradeTrajectory grades what the model wrote in a trajectory that has ended, and nothing else. One

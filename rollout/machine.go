@@ -128,9 +128,8 @@ func (m *machine) fail(reason StopReason, detail string) {
 	if m.sampledIDs == 0 {
 		detail = "no_tokens: " + detail
 	}
-	m.state, m.t.Stop, m.t.StopDetail = terminated, reason, detail
-	clear(m.t.ResponseMask)
-	clear(m.t.LogProbs)
+	m.state = terminated
+	m.t.Fail(reason, detail)
 }
 
 // end ends the trajectory by the model's doing. One without a token of the model's is a failure.

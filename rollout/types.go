@@ -120,6 +120,13 @@ func (t *Trajectory) Truncated() bool {
 	return t.Stop.Truncated()
 }
 
+// Fail makes a trajectory that has ended a failed one.
+func (t *Trajectory) Fail(reason StopReason, detail string) {
+	t.Stop, t.StopDetail = reason, detail
+	clear(t.ResponseMask)
+	clear(t.LogProbs)
+}
+
 // FullIDs are the prompt and the response in one slice.
 func (t *Trajectory) FullIDs() []int32 {
 	ids := make([]int32, 0, len(t.PromptIDs)+len(t.ResponseIDs))

@@ -27,57 +27,73 @@ type Tally struct {
 	Failed int
 }
 
+// generated is what generation leaves behind.
+type generated struct {
+	graded   []Graded
+	measured Measured
+	stats    rollout.Stats
+	ungraded int // trajectories that the grader failed on
+}
+
 // generate samples the trajectories; each is graded as soon as it ends, beside the generation of
 // the others, and in the cached form its memories are measured.
-func (t *Trainer) generate(ctx context.Context, step int, questions []rollout.Drawn, clock *clock) ([]Graded, Measured, rollout.Stats, error) {
+func (t *Trainer) generate(ctx context.Context, step int, questions []rollout.Drawn, clock *clock) (*generated, error) {
 	begun := time.Now()
-	outcomes := map[*rollout.Trajectory]Outcome{}
-	var failed error
+	grades := map[*rollout.Trajectory]reward.TrajectoryGrade{}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel() // what is still being graded when generation fails
+	grading := reward.NewGrading(ctx, t.Reward.Grader)
 	var tally Tally
 	options := t.Rollout
 	options.Step = step
 	options.OnEnd = func(g *rollout.Group, trajectory *rollout.Trajectory) {
-		outcome, err := t.grade(g, trajectory)
-		if err != nil {
-			failed = err
+		grade := reward.GradeTrajectory(trajectory, g.Question.Objectives)
+		grades[trajectory] = grade
+		if t.Reward.FormatReward != "gate" || grade.FormatOK { // else the score is 0 in any case
+			grading.Start(g.Question, trajectory, grade)
 		}
-		outcomes[trajectory] = outcome
 		tally.Ended++
 		if trajectory.Stop.Failed() {
 			tally.Failed++
 		}
-		tally.EMSum += outcome.EM
+		tally.EMSum += grade.EM
 	}
 	if t.watch.Rollout != nil {
 		options.Progress = func(p rollout.Progress) { t.watch.Rollout(p, tally) }
 	}
 	measured := t.measureAlong(&options)
 	groups, stats, err := rollout.Run(ctx, t.actor, questions, options, t.Tools)
-	if err == nil {
-		err = failed
-	}
 	if err != nil {
-		return nil, nil, stats, err
+		return nil, err
 	}
+	all := &generated{measured: measured, stats: stats, ungraded: grading.Wait()}
 	clock.took(stageRollout, (time.Since(begun) - stats.ScoreTime).Seconds())
 	clock.tokens(stageRollout, stats.ForwardTokens)
 	if stats.ScoredTokens > 0 {
 		clock.took(stageMemory, stats.ScoreTime.Seconds())
 		clock.tokens(stageMemory, stats.ScoredTokens)
 	}
-	return withOutcomes(groups, outcomes), measured, stats, nothingValid(groups)
+	if all.graded, err = t.outcomes(groups, grades, grading); err != nil {
+		return nil, err
+	}
+	return all, nothingValid(groups)
 }
 
-func withOutcomes(groups []*rollout.Group, outcomes map[*rollout.Trajectory]Outcome) []Graded {
+// outcomes says what every trajectory is worth when all are graded.
+func (t *Trainer) outcomes(groups []*rollout.Group, grades map[*rollout.Trajectory]reward.TrajectoryGrade, grading *reward.Grading) ([]Graded, error) {
 	graded := make([]Graded, 0, len(groups))
 	for _, g := range groups {
 		one := Graded{Group: g}
 		for _, trajectory := range g.Trajectories {
-			one.Outcomes = append(one.Outcomes, outcomes[trajectory])
+			outcome, err := t.outcome(trajectory, grades[trajectory], grading)
+			if err != nil {
+				return nil, err
+			}
+			one.Outcomes = append(one.Outcomes, outcome)
 		}
 		graded = append(graded, one)
 	}
-	return graded
+	return graded, nil
 }
 
 func nothingValid(groups []*rollout.Group) error {
@@ -93,14 +109,14 @@ func nothingValid(groups []*rollout.Group) error {
 	return &ErrNothingValid{Detail: detail}
 }
 
-// grade is a pure function of what the model wrote. A failed trajectory is not graded.
-func (t *Trainer) grade(g *rollout.Group, trajectory *rollout.Trajectory) (Outcome, error) {
+// outcome is what one trajectory is worth. A failed one is not graded.
+func (t *Trainer) outcome(trajectory *rollout.Trajectory, grade reward.TrajectoryGrade, grading *reward.Grading) (Outcome, error) {
 	if trajectory.Stop.Failed() {
 		return Outcome{}, nil
 	}
-	outcome := Outcome{TrajectoryGrade: reward.GradeTrajectory(trajectory, g.Question.Objectives)}
+	outcome := Outcome{TrajectoryGrade: grade}
 	var err error
-	outcome.Score, err = reward.Score(outcome.Grade, outcome.FormatOK, t.Reward.FormatReward, t.Reward.FormatWeight)
+	outcome.Score, err = reward.Score(grading.Outcome(trajectory, grade), grade.FormatOK, t.Reward.FormatReward, t.Reward.FormatWeight)
 	if t.Reward.Truncated == "zero" && trajectory.Truncated() {
 		outcome.Score = 0
 	}

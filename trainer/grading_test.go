@@ -11,6 +11,7 @@ import (
 
 	"github.com/mempo-train/mempo-train/model"
 	"github.com/mempo-train/mempo-train/retrieval"
+	"github.com/mempo-train/mempo-train/reward"
 	"github.com/mempo-train/mempo-train/rollout"
 	"github.com/mempo-train/mempo-train/trainer/metrics"
 )
@@ -253,6 +254,11 @@ func checkTokenMean(t *testing.T, rows []model.TrainRow, trained int) {
 	}
 }
 
+func gradeAlone(t *testing.T, trainer *Trainer, trajectory *rollout.Trajectory) (Outcome, error) {
+	t.Helper()
+	return trainer.outcome(trajectory, reward.GradeTrajectory(trajectory, question("a").Objectives), reward.NewGrading(t.Context(), nil))
+}
+
 // An answer and a limit do not meet in a rollout; the rule is there all the same.
 func TestATruncatedScoreIsTakenAway(t *testing.T) {
 	for truncated, want := range map[string]float64{"score": 1, "zero": 0, "mask": 1} {
@@ -260,11 +266,11 @@ func TestATruncatedScoreIsTakenAway(t *testing.T) {
 		o.Reward.Truncated, o.Reward.FormatReward = truncated, "off"
 		trainer := &Trainer{Options: o}
 		answer := "A"
-		outcome, err := trainer.grade(&rollout.Group{Question: question("a")}, &rollout.Trajectory{Stop: rollout.MaxResponse, Answer: &answer})
+		outcome, err := gradeAlone(t, trainer, &rollout.Trajectory{Stop: rollout.MaxResponse, Answer: &answer})
 		if err != nil || outcome.Score != want || outcome.EM != 1 || outcome.FormatOK {
 			t.Errorf("%s: %+v, %v; want the score %v", truncated, outcome, err, want)
 		}
-		outcome, err = trainer.grade(&rollout.Group{Question: question("a")}, &rollout.Trajectory{Stop: rollout.FailedDeadline, Answer: &answer})
+		outcome, err = gradeAlone(t, trainer, &rollout.Trajectory{Stop: rollout.FailedDeadline, Answer: &answer})
 		if err != nil || outcome.Score != 0 || outcome.EM != 0 || outcome.Objectives != nil {
 			t.Errorf("a failed trajectory is graded: %+v, %v", outcome, err)
 		}

@@ -11,6 +11,7 @@ import (
 type stepData struct {
 	graded     []Graded
 	stats      rollout.Stats
+	ungraded   int
 	memories   Memories
 	advantages []GroupAdvantages
 	plan       *Plan
@@ -45,6 +46,9 @@ func (t *Trainer) report(step int, d *stepData) (*Result, error) {
 	d.memoryMetrics(values)
 	d.lossMetrics(values)
 	d.rolloutMetrics(values)
+	if t.Reward.Grader != nil {
+		values[metrics.RewardFailed] = float64(d.ungraded)
+	}
 	values[metrics.MemoryWeight] = t.Advantage.MemoryWeight
 	values[metrics.TrainOptimizerSteps] = float64(t.Counters.OptimizerSteps)
 	values[metrics.TrainNonfiniteSteps] = float64(t.Counters.NonfiniteSteps)

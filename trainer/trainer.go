@@ -10,6 +10,7 @@ import (
 
 	"github.com/mempo-train/mempo-train/advantage"
 	"github.com/mempo-train/mempo-train/model"
+	"github.com/mempo-train/mempo-train/reward"
 	"github.com/mempo-train/mempo-train/rollout"
 	"github.com/mempo-train/mempo-train/trainer/optim"
 )
@@ -46,6 +47,9 @@ type RewardOptions struct {
 	MemoryReward string
 	AnswerProb   string
 	Truncated    string // "score", "zero" or "mask" what a limit cut
+	// Grader scores answers in place of the exact match; nil for none. A trajectory that it fails on counts
+	// as failed.
+	Grader reward.Grader
 	// ContextLength is the model's. A memory whose history, with the answer behind it, is longer has
 	// no reward: what limited contexts leave behind may outgrow it. 0 is no bound.
 	ContextLength int
@@ -131,28 +135,28 @@ func (t *Trainer) Step(ctx context.Context, step int, questions []rollout.Drawn)
 	if err := t.actor.ResetPeak(); err != nil {
 		return nil, err
 	}
-	graded, measured, stats, err := t.generate(ctx, step, questions, clock)
+	all, err := t.generate(ctx, step, questions, clock)
 	if err != nil {
 		return nil, err
 	}
-	rows, err := t.rows(graded)
+	rows, err := t.rows(all.graded)
 	if err != nil {
 		return nil, err
 	}
-	memories, scores, err := t.scoreActor(ctx, step, graded, measured, rows, clock)
+	memories, scores, err := t.scoreActor(ctx, step, all.graded, all.measured, rows, clock)
 	if err != nil {
 		return nil, err
 	}
 	if err := t.scoreReference(ctx, step, rows, scores, clock); err != nil {
 		return nil, err
 	}
-	advantages, err := t.advantages(graded, memories)
+	advantages, err := t.advantages(all.graded, memories)
 	if err != nil {
 		return nil, err
 	}
 	plan := t.plan(step, rows, advantages)
 	losses, err := t.update(ctx, step, plan, scores, clock)
-	data := &stepData{graded, stats, memories, advantages, plan, scores, losses, clock}
+	data := &stepData{all.graded, all.stats, all.ungraded, memories, advantages, plan, scores, losses, clock}
 	var nonfinite *optim.NonfiniteError
 	switch {
 	case errors.As(err, &nonfinite):

@@ -29,7 +29,7 @@ var allowed = map[string][]string{
 	"retrieval": {},
 	"engine":    {"model"},
 	"rollout":   {"dataset", "model", "retrieval"},
-	"reward":    {"model", "rollout"},
+	"reward":    {"dataset", "model", "rollout"},
 	"trainer":   {"advantage", "dataset", "model", "reward", "rollout"},
 	"eval":      {"dataset", "model", "reward", "rollout"},
 	"world":     {"model", "retrieval", "rollout"},

@@ -18,6 +18,8 @@ const (
 	ScoreFormat        = "score/format"          // share that keeps the format
 	ScoreZeroStdGroups = "score/std_zero_groups" // share of the questions with two valid trajectories or more whose scores are all equal
 
+	RewardFailed = "reward/failed" // trajectories of the step that reward.command failed to grade
+
 	MemoryReward = "memory/reward" // mean over turns with a memory
 	MemoryPFull  = "memory/p_full" // probability of the answer given the full context
 	MemoryPMem   = "memory/p_mem"  // probability of the answer given prompt and memory
@@ -80,6 +82,7 @@ func Eval(figure string) string { return strings.Replace(evalOf, "*", figure, 1)
 // in eval/* for several with slashes between them.
 var names = []string{
 	ScoreTotal, ScoreEM, ScoreF1, ScoreFormat, ScoreZeroStdGroups,
+	RewardFailed,
 	MemoryReward, MemoryPFull, MemoryPMem, MemoryStd, MemoryTokens, MemoryWeight,
 	AdvantageOutcomeStd, AdvantageMemoryStd,
 	LossNLL, LossPolicy, LossKL, LossTotal, LossClipFraction, LossEntropy, LossGradNorm, LossLearningRate, LossRolloutDifference,
