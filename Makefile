@@ -48,6 +48,17 @@ $(PEERS)/complete: | $(SHARED)/peers/requirements.txt
 bench-peers: bin/mempo-train $(PEERS)/complete $(SMOLLM2)/complete ## time a step and its stages beside the same in PyTorch
 	$(PEERS)/bin/python tools/bench_peers.py --peers $(SHARED)/peers --model $(SMOLLM2) $(PEER_OPTIONS)
 
+# The retrieval service beside one of the Search-R1 kind; as in `make bench-retrieve RETRIEVE_OPTIONS="--rows 100000"`.
+RETRIEVE_PEER := $(CACHE)/peers/retrieve-$(shell sha256sum tools/bench_retrieve.txt | cut -c1-16)
+$(RETRIEVE_PEER)/complete:
+	$(Q)python3 -m venv $(RETRIEVE_PEER)
+	$(Q)$(RETRIEVE_PEER)/bin/pip install --quiet -r tools/bench_retrieve.txt
+	@touch $@
+
+.PHONY: bench-retrieve
+bench-retrieve: bin/mempo-train $(RETRIEVE_PEER)/complete ## time the retrieval service beside faiss behind FastAPI
+	$(RETRIEVE_PEER)/bin/python tools/bench_retrieve.py $(RETRIEVE_OPTIONS)
+
 .PHONY: env
 env: $(NATIVE) ## print the settings under which plain go commands work: eval "$$(make -s env)"
 	@echo $(call quote,export $(WITH_TORCH) $(WITH_SHARED))
