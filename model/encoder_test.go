@@ -129,3 +129,29 @@ func TestLoadPooling(t *testing.T) {
 		}
 	}
 }
+
+// FuzzEncoderFolder reads broken files: an error with a text or settings that are sound, never a panic.
+func FuzzEncoderFolder(f *testing.F) {
+	f.Add(`{"model_type":"bert","hidden_size":8,"num_attention_heads":2}`, `[{"type":"x.Transformer","path":""},{"type":"x.Pooling","path":"p"}]`, `{"pooling_mode_cls_token":true}`)
+	f.Add(`{"model_type":"bert","num_attention_heads":0}`, `[{"type":".","path":"/"}]`, `{"pooling_mode_":true}`)
+	f.Add(`[]`, `{}`, `null`)
+	f.Fuzz(func(t *testing.T, config, modules, pooling string) {
+		dir := t.TempDir()
+		if err := os.Mkdir(filepath.Join(dir, "p"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		for name, text := range map[string]string{"config.json": config, "modules.json": modules, "p/config.json": pooling} {
+			if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		e, err := LoadEncoderArchitecture(dir)
+		if err == nil && (e.Heads < 1 || e.HiddenSize%e.Heads != 0 || e.Layers > maxLayers) || err != nil && err.Error() == "" {
+			t.Errorf("%q gives %+v, %v", config, e, err)
+		}
+		p, err := LoadPooling(dir)
+		if err == nil && p.Mode != PoolMean && p.Mode != PoolFirst || err != nil && err.Error() == "" {
+			t.Errorf("%q and %q give %+v, %v", modules, pooling, p, err)
+		}
+	})
+}
