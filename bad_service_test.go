@@ -10,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"reflect"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -63,7 +64,7 @@ func service(t *testing.T, well int64, then http.HandlerFunc) (url string, asked
 // searching is a config under which a taught model searches in every trajectory.
 func searching(url string, more ...string) []string {
 	return append([]string{
-		"tools.search.backend=http", "tools.search.url=" + url, "tools.search.tries=1", "tools.search.timeout_s=5",
+		"tools.search.backend=http", "tools.search.url=" + url, "tools.search.tries=1", "tools.search.timeout_s=5", "tools.cache_mib=0",
 		"rollout.temperature=0.1", "optimizer.learning_rate=0", "loss.kl_coef=0",
 	}, more...)
 }
@@ -232,5 +233,41 @@ func TestFailuresThatTheModelIsTold(t *testing.T) {
 	}
 	if told == 0 {
 		t.Error("no trajectory was told of a failure")
+	}
+}
+
+// What a service has answered once is not asked for again, and a run is the same with and without the
+// cache. Of two services, one may be down.
+func TestACacheAndASecondService(t *testing.T) {
+	folder := taughtFolder(t, "qwen2-tiny")
+	run := func(sets ...string) (lines []map[string]any, trajectories []rollout.Record) {
+		path, runDir := tinyConfig(t, folder)
+		train(t, path, sets...)
+		return metricLines(t, runDir), records(t, runDir, 3)
+	}
+	url, asked := service(t, 1<<40, nil)
+	down := "http://127.0.0.1:9" // the port of discard, where nobody listens
+	plain, before := run(searching(url)...)
+	calls := asked.Swap(0)
+	cached, after := run(searching(url, "tools.cache_mib=1", fmt.Sprintf("tools.search.url=[%q, %q]", url, down), "tools.search.hedge_after_s=20")...)
+	if asked.Load() >= calls {
+		t.Errorf("%d requests, without the cache %d", asked.Load(), calls)
+	}
+	hits := 0.0
+	for k := range cached {
+		h, _ := cached[k]["tools/cache_hits"].(float64)
+		hits += h
+		for _, name := range []string{"tools/cache_hits", "tools/latency_s"} {
+			delete(cached[k], name)
+			delete(plain[k], name)
+		}
+	}
+	if hits == 0 || !reflect.DeepEqual(cached, plain) {
+		t.Errorf("%v hits; got %v, want %v", hits, cached, plain)
+	}
+	for k := range before {
+		if !reflect.DeepEqual(before[k].ResponseIDs, after[k].ResponseIDs) {
+			t.Errorf("trajectory %d is another one", k)
+		}
 	}
 }

@@ -322,7 +322,7 @@ func (p *plan) showTools(ctx context.Context, heading string, c *config.Config) 
 	case search.Backend == "index":
 		p.line("search: %s of %s, the best %d", tools.searched.describe(), search.Index, search.TopK)
 	default:
-		p.reached("search", search.URL, tools.probe(ctx))
+		p.reached("search", strings.Join(search.URL, ", "), tools.probe(ctx))
 	}
 	if tools.Access != nil {
 		p.showAccess(ctx, c.Tools.Access, tools)

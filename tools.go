@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"go.uber.org/zap"
 
@@ -27,11 +28,16 @@ type toolset struct {
 	passages int           // of an in-process corpus
 	pages    int           // of a folder of pages
 	closers  []io.Closer
-	searched *inProcess // nil unless an index is searched in the process
+	cache    *retrieval.Cache // nil without one
+	searched *inProcess       // nil unless an index is searched in the process
 }
 
 func loadTools(c *config.Config, log *zap.Logger) (*toolset, error) {
 	t := &toolset{Tools: rollout.Tools{TopK: c.Tools.Search.TopK}}
+	if c.Tools.CacheMiB > 0 {
+		t.cache = retrieval.NewCache(int64(c.Tools.CacheMiB) << 20)
+		t.CacheHits = t.cache.Hits
+	}
 	err := t.add(c, log)
 	if err == nil {
 		err = t.addGrader(c.Reward, log)
@@ -89,13 +95,7 @@ func (t *toolset) addSearch(c *config.Config, log *zap.Logger) error {
 		t.passages = len(passages)
 		t.Search = index.NewBM25(passages)
 	case "http":
-		client, err := t.client(retrieval.HTTPOptions{
-			URL: s.URL, Timeout: s.Timeout.Duration(), Tries: s.Tries, Concurrency: s.Concurrency, Logger: log,
-		})
-		if err != nil {
-			return fmt.Errorf("tools.search.url: %w", err)
-		}
-		t.Search = client
+		return t.addServices(s, log)
 	case "index":
 		opened, err := openInProcess(c)
 		if err != nil {
@@ -103,6 +103,29 @@ func (t *toolset) addSearch(c *config.Config, log *zap.Logger) error {
 		}
 		t.closers = append(t.closers, closer(func() { _ = opened.close() })) // a reader: nothing is lost
 		t.searched, t.Search = opened, opened
+	}
+	return nil
+}
+
+// addServices adds search by services: each query goes to one of them, a second time if that takes long,
+// and is asked for once.
+func (t *toolset) addServices(s config.Search, log *zap.Logger) error {
+	var services retrieval.Spread
+	for _, url := range s.URL {
+		client, err := t.client(retrieval.HTTPOptions{
+			URL: url, Timeout: s.Timeout.Duration(), Tries: s.Tries, Concurrency: s.Concurrency, Logger: log,
+		})
+		if err != nil {
+			return fmt.Errorf("tools.search.url: %w", err)
+		}
+		services = append(services, client)
+	}
+	t.Search = services
+	if s.HedgeAfter > 0 {
+		t.Search = retrieval.NewHedged(t.Search, s.HedgeAfter.Duration(), s.Concurrency/8)
+	}
+	if t.cache != nil {
+		t.Search = t.cache.Searcher(strings.Join(s.URL, " "), t.Search)
 	}
 	return nil
 }
@@ -132,7 +155,13 @@ func (t *toolset) addAccess(a config.Access, log *zap.Logger) error {
 		}
 		t.Access = client
 	}
-	return t.record(a)
+	if err := t.record(a); err != nil {
+		return err
+	}
+	if t.cache != nil && a.Via != "folder" {
+		t.Access = t.cache.Accessor(a.Via+" "+a.URL, t.Access)
+	}
+	return nil
 }
 
 // record has the pages kept where that is wanted.

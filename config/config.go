@@ -133,6 +133,7 @@ type Tools struct {
 	Enabled        List         `toml:"enabled"`          // of "search", "access". ["search"] (own)
 	OnToolFailure  string       `toml:"on_tool_failure"`  // "exclude" the trajectory from every statistic and the loss, or "tell_model". "exclude" (own)
 	MaxFailedSteps int          `toml:"max_failed_steps"` // steps in a row without a valid trajectory that end the run. 3 (own)
+	CacheMiB       int          `toml:"cache_mib"`        // of what services found, kept for the run; 0 is no cache. 64 (own)
 	Search         Search       `toml:"search"`
 	Access         Access       `toml:"access"`
 	Custom         []CustomTool `toml:"custom"` // further tools, each offered by standing here. none (own)
@@ -140,17 +141,18 @@ type Tools struct {
 
 // Search is where passages come from.
 type Search struct {
-	Backend     string  `toml:"backend"`     // "bm25" over Corpus, "http" to the service at URL, "index" in the folder Index. "bm25" (own)
-	Corpus      string  `toml:"corpus"`      // JSONL file of passages. "" (own)
-	URL         string  `toml:"url"`         // address of POST /retrieve. "" (own)
-	Index       string  `toml:"index"`       // folder of a built index. "" (own)
-	Method      string  `toml:"method"`      // of searching an index: "bm25", "dense", "hybrid", or "auto": the last of these that it has. "auto" (own)
-	Approximate bool    `toml:"approximate"` // dense search by the graph of the index, not through all vectors. false (own)
-	Encoder     string  `toml:"encoder"`     // HuggingFace folder of the encoder of an index; "" is where it was when the index was built. "" (own)
-	TopK        int     `toml:"topk"`        // passages per search. 3 (source)
-	Timeout     Seconds `toml:"timeout_s"`   // of one try. 10 (own)
-	Tries       int     `toml:"tries"`       // 3 (own)
-	Concurrency int     `toml:"concurrency"` // calls at the same time. 64 (own)
+	Backend     string  `toml:"backend"`       // "bm25" over Corpus, "http" to the service at URL, "index" in the folder Index. "bm25" (own)
+	Corpus      string  `toml:"corpus"`        // JSONL file of passages. "" (own)
+	URL         List    `toml:"url"`           // address of POST /retrieve, or several of services that find the same. none (own)
+	Index       string  `toml:"index"`         // folder of a built index. "" (own)
+	Method      string  `toml:"method"`        // of searching an index: "bm25", "dense", "hybrid", or "auto": the last of these that it has. "auto" (own)
+	Approximate bool    `toml:"approximate"`   // dense search by the graph of the index, not through all vectors. false (own)
+	Encoder     string  `toml:"encoder"`       // HuggingFace folder of the encoder of an index; "" is where it was when the index was built. "" (own)
+	TopK        int     `toml:"topk"`          // passages per search. 3 (source)
+	Timeout     Seconds `toml:"timeout_s"`     // of one try. 10 (own)
+	Tries       int     `toml:"tries"`         // 3 (own)
+	Concurrency int     `toml:"concurrency"`   // calls at the same time. 64 (own)
+	HedgeAfter  Seconds `toml:"hedge_after_s"` // a service that has not answered by then is asked a second time; 0 is never. 0 (own)
 }
 
 // Access is where pages come from.
@@ -275,8 +277,8 @@ func (s Seconds) Duration() time.Duration { return time.Duration(float64(s) * fl
 // Default returns a config in which every key that has a default holds it.
 func Default() *Config {
 	tools := Tools{
-		Enabled: List{"search"}, OnToolFailure: "exclude", MaxFailedSteps: 3,
-		Search: Search{Backend: "bm25", Method: "auto", TopK: 3, Timeout: 10, Tries: 3, Concurrency: 64},
+		Enabled: List{"search"}, OnToolFailure: "exclude", MaxFailedSteps: 3, CacheMiB: 64,
+		Search: Search{Backend: "bm25", URL: List{}, Method: "auto", TopK: 3, Timeout: 10, Tries: 3, Concurrency: 64},
 		Access: Access{Via: "service", AllowHosts: List{}, Robots: true, PerSecond: 2, Timeout: 10, Tries: 3, Concurrency: 64},
 		Custom: []CustomTool{},
 	}

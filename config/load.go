@@ -154,6 +154,7 @@ func (m *Model) resolve() {
 // clone copies the lists, too.
 func (t Tools) clone() Tools {
 	t.Enabled = append(List{}, t.Enabled...)
+	t.Search.URL = append(List{}, t.Search.URL...)
 	t.Access.AllowHosts = append(List{}, t.Access.AllowHosts...)
 	t.Custom = append([]CustomTool{}, t.Custom...)
 	return t

@@ -226,12 +226,14 @@ func (t Tools) check(r *rules, prefix string) {
 	}
 	r.oneOf(prefix+".on_tool_failure", t.OnToolFailure, "exclude", "tell_model")
 	atLeast(r, prefix+".max_failed_steps", t.MaxFailedSteps, 1)
+	between(r, prefix+".cache_mib", t.CacheMiB, 0, 1<<20)
 	t.Search.check(r, prefix+".search", slices.Contains(t.Enabled, "search"))
 	t.Access.check(r, prefix+".access", slices.Contains(t.Enabled, "access"))
 	checkCustom(r, prefix+".custom", t.Custom)
 }
 
 func (s Search) check(r *rules, prefix string, enabled bool) {
+	atLeast(r, prefix+".hedge_after_s", s.HedgeAfter, 0)
 	r.oneOf(prefix+".backend", s.Backend, "bm25", "http", "index")
 	r.oneOf(prefix+".method", s.Method, "auto", "bm25", "dense", "hybrid")
 	atLeast(r, prefix+".topk", s.TopK, 1)
@@ -245,7 +247,7 @@ func (s Search) check(r *rules, prefix string, enabled bool) {
 	case "bm25":
 		r.given(prefix+".corpus", s.Corpus, `the JSONL file of passages that backend "bm25" searches`)
 	case "http":
-		r.address(prefix+".url", s.URL, `the address of the service that backend "http" asks`)
+		r.addresses(prefix+".url", s.URL, `the address of the service that backend "http" asks`)
 	case "index":
 		r.given(prefix+".index", s.Index, `the folder of the index that backend "index" searches`)
 	}
@@ -265,6 +267,13 @@ func (a Access) check(r *rules, prefix string, enabled bool) {
 		r.address(prefix+".url", a.URL, `the address of the service that via "service" asks`)
 	case "folder":
 		r.given(prefix+".folder", a.Folder, `the folder of pages that via "folder" reads`)
+	}
+}
+
+func (r *rules) addresses(key string, found List, what string) {
+	r.files(key, found, what)
+	for _, one := range found {
+		r.address(key, one, what)
 	}
 }
 

@@ -68,6 +68,15 @@ type Tools struct {
 	Custom      []CustomTool
 	TopK        int // passages per search
 	Concurrency int // calls that run at the same time, at least 1
+	// CacheHits counts the calls so far that a cache before the tools answered; nil without one.
+	CacheHits func() int64
+}
+
+func (t Tools) cacheHits() int {
+	if t.CacheHits == nil {
+		return 0
+	}
+	return int(t.CacheHits())
 }
 
 // CustomTool is a tool with a tag of its own: <tag>text</tag> asks it for the passages of text, and what

@@ -98,6 +98,7 @@ func Run(ctx context.Context, policy model.Policy, questions []Drawn, options Op
 		return nil, Stats{}, err
 	}
 	r := &runner{Options: options, rules: newRules(options.Rules, options.Context, tools)}
+	hits := tools.cacheHits()
 	if err := r.prepare(questions); err != nil {
 		return nil, Stats{}, err
 	}
@@ -112,6 +113,7 @@ func Run(ctx context.Context, policy model.Policy, questions []Drawn, options Op
 		err = r.loop(ctx)
 		cancel()
 		r.toolbox.drain()
+		r.stats.ToolCacheHits = tools.cacheHits() - hits
 	}
 	if err := errors.Join(err, r.session.Close()); err != nil {
 		return nil, r.stats, err

@@ -26,6 +26,7 @@ type Stats struct {
 	ToolFailures  int             // calls that failed after all tries; a refused address is none
 	ToolTimeouts  int             // tries of failed calls that timed out
 	ToolLatencies []time.Duration // of each call whose outcome came in time
+	ToolCacheHits int             // calls that a cache answered
 	ResultsCut    int             // Turn.ResultCut
 	MemoriesCut   int             // Turn.MemoryCut
 

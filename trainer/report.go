@@ -185,6 +185,7 @@ func (d *stepData) rolloutMetrics(values map[string]float64) {
 	values[metrics.RolloutMemoryCut] = float64(d.stats.MemoriesCut)
 	values[metrics.RolloutPutAside] = float64(d.stats.PutAside)
 	values[metrics.ToolsFailed], values[metrics.ToolsTimeouts] = float64(d.stats.ToolFailures), float64(d.stats.ToolTimeouts)
+	values[metrics.ToolsCacheHits] = float64(d.stats.ToolCacheHits)
 	values[metrics.ToolsLatency] = latency.value()
 	values[metrics.Tokens("generated")] = float64(d.stats.GeneratedTokens)
 }

@@ -268,7 +268,7 @@ func TestAStepReportsEveryMetric(t *testing.T) {
 		"advantage/outcome_std", "advantage/memory_std",
 		"loss/policy", "loss/kl", "loss/total", "loss/clip_fraction", "loss/entropy", "loss/grad_norm", "loss/learning_rate", "loss/rollout_difference",
 		"rollout/turns", "rollout/response_tokens", "rollout/tool_calls", "rollout/truncated", "rollout/malformed", "rollout/result_cut",
-		"tools/failed", "tools/timeouts", "tools/latency_s",
+		"tools/failed", "tools/timeouts", "tools/cache_hits", "tools/latency_s",
 		"train/groups_left_out", "train/nonfinite_steps", "train/optimizer_steps", "memory_bytes/peak", "time/step_s",
 	}
 	for _, stage := range []string{"rollout", "memory_score", "old_log_prob", "ref_log_prob", "update"} {

@@ -34,7 +34,7 @@ func TestNamesAreThoseGivenInPublic(t *testing.T) {
 	const public = `score/total, score/em, score/f1, score/format, score/std_zero_groups; reward/failed; memory/reward, memory/p_full, memory/p_mem,
 memory/std, memory/tokens, memory/weight; advantage/outcome_std, advantage/memory_std; loss/nll loss/policy, loss/kl, loss/total, loss/clip_fraction,
 loss/entropy, loss/grad_norm, loss/learning_rate, loss/rollout_difference; rollout/turns, rollout/response_tokens, rollout/tool_calls,
-rollout/truncated, rollout/malformed, rollout/result_cut, rollout/memory_cut, rollout/put_aside, rollout/stop/*; tools/failed, tools/timeouts, tools/latency_s;
+rollout/truncated, rollout/malformed, rollout/result_cut, rollout/memory_cut, rollout/put_aside, rollout/stop/*; tools/failed, tools/timeouts, tools/cache_hits, tools/latency_s;
 train/groups_left_out, train/nonfinite_steps, train/optimizer_steps; time/*_s, tokens/*, memory_bytes/peak; eval/*`
 	want := strings.FieldsFunc(public, func(r rune) bool { return strings.ContainsRune(",; \n", r) })
 	if !slices.Equal(names, want) {

@@ -50,9 +50,10 @@ const (
 	RolloutPutAside       = "rollout/put_aside" // trajectories that gave up their place in the cache, each time
 	rolloutStop           = "rollout/stop/*"    // see RolloutStop
 
-	ToolsFailed   = "tools/failed"
-	ToolsTimeouts = "tools/timeouts"
-	ToolsLatency  = "tools/latency_s"
+	ToolsFailed    = "tools/failed"
+	ToolsTimeouts  = "tools/timeouts"
+	ToolsCacheHits = "tools/cache_hits"
+	ToolsLatency   = "tools/latency_s"
 
 	TrainGroupsLeftOut  = "train/groups_left_out" // questions of which nothing was trained on
 	TrainNonfiniteSteps = "train/nonfinite_steps" // optimiser steps skipped since the run began
@@ -87,7 +88,7 @@ var names = []string{
 	AdvantageOutcomeStd, AdvantageMemoryStd,
 	LossNLL, LossPolicy, LossKL, LossTotal, LossClipFraction, LossEntropy, LossGradNorm, LossLearningRate, LossRolloutDifference,
 	RolloutTurns, RolloutResponseTokens, RolloutToolCalls, RolloutTruncated, RolloutMalformed, RolloutResultCut, RolloutMemoryCut, RolloutPutAside, rolloutStop,
-	ToolsFailed, ToolsTimeouts, ToolsLatency,
+	ToolsFailed, ToolsTimeouts, ToolsCacheHits, ToolsLatency,
 	TrainGroupsLeftOut, TrainNonfiniteSteps, TrainOptimizerSteps,
 	timeOf, tokensOf, MemoryBytesPeak, evalOf,
 }
