@@ -107,7 +107,7 @@ func TestCheckNamesWhatIsWrong(t *testing.T) {
 		shown []string // is printed all the same
 	}{
 		{"unknown key", []string{"rollout.groups=3"}, 2, []string{"rollout.groups"}, nil},
-		{"what this version lacks", []string{"tools.search.backend=index", "tools.search.index=" + empty}, 2, []string{"tools.search.backend"}, []string{"a new run"}},
+		{"no index", []string{"tools.search.backend=index", "tools.search.index=" + empty}, 2, []string{empty}, []string{"a new run"}},
 		{"no model", []string{"model.path=" + filepath.Dir(file)}, 2, []string{"config.json"}, []string{"search: 3 passages"}},
 		{"broken line", []string{"data.train=" + broken}, 2, []string{broken, "line 2"}, []string{"search: 3 passages", "Qwen2ForCausalLM"}},
 		{"empty corpus", []string{"tools.search.corpus=" + empty}, 2, []string{empty}, []string{"training: 3 questions"}},

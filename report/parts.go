@@ -1,6 +1,9 @@
 package report
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // The kinds of text in a trajectory, by which the page tells them apart.
 const (
@@ -14,9 +17,21 @@ const (
 	result    = "result" // of a tool
 )
 
+// element is a tag's name and the kind of what stands in it.
+type element struct{ name, kind string }
+
+// elements are tags and, where the turn called a custom tool, that tool's.
+func elements(action string) []element {
+	known := func(e element) bool { return e.name == action }
+	if action == "" || slices.ContainsFunc(tags, known) {
+		return tags
+	}
+	return append(slices.Clone(tags), element{action, query})
+}
+
 // tags are the elements of a turn. Which of them count in training is a matter of package chat;
 // here they only give what is read its shape, so that broken turns have one too.
-var tags = []struct{ name, kind string }{
+var tags = []element{
 	{"mem", memory}, {"think", thought}, {"search", query}, {"access", address}, {"answer", answer},
 }
 
@@ -27,8 +42,10 @@ type span struct {
 }
 
 // cut divides what the model wrote in a turn at its elements, which reach from an opening tag to
-// the next closing tag of the same name, or to the end. The spans cover the text without a gap.
-func cut(text string) []span {
+// the next closing tag of the same name, or to the end. The spans cover the text without a gap. action is
+// that of the turn.
+func cut(text, action string) []span {
+	tags := elements(action)
 	var spans []span
 	add := func(kind string, start, end int) {
 		if start < end {
@@ -36,7 +53,7 @@ func cut(text string) []span {
 		}
 	}
 	for at := 0; at < len(text); {
-		kind, start, end := nextElement(text, at)
+		kind, start, end := nextElement(text, at, tags)
 		add(otherText, at, start)
 		add(kind, start, end)
 		at = end
@@ -45,7 +62,7 @@ func cut(text string) []span {
 }
 
 // nextElement finds the first element from at on; without one it is empty, at the end of the text.
-func nextElement(text string, at int) (kind string, start, end int) {
+func nextElement(text string, at int, tags []element) (kind string, start, end int) {
 	for start = at; start < len(text); start++ {
 		next := strings.IndexByte(text[start:], '<')
 		if next < 0 {

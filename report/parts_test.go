@@ -22,12 +22,13 @@ func TestCut(t *testing.T) {
 		"<think> <search>x</search> </think>":                 {"thought <think> <search>x</search> </think>"},
 		"<mem>never closed <access>u</access>":                {"memory <mem>never closed <access>u</access>"},
 		"<access>u</access>":                                  {"address <access>u</access>"},
+		"<calculate>1</calculate><clock>":                     {"query <calculate>1</calculate>", "other <clock>"},
 		"a < b <me <mem":                                      {"other a < b <me <mem"},
 		"</mem><mem>x</mem>":                                  {"other </mem>", "memory <mem>x</mem>"},
 		strings.Repeat("<", 1000) + "<think>\xff\xfe</think>": {"other " + strings.Repeat("<", 1000), "thought <think>\xff\xfe</think>"},
 	} {
 		var got []string
-		for _, s := range cut(text) {
+		for _, s := range cut(text, "calculate") {
 			got = append(got, s.kind+" "+text[s.start:s.end])
 		}
 		if !slices.Equal(got, want) {

@@ -76,7 +76,7 @@ func (t tokens) parts(tok *tokenizer.Tokenizer, r *rollout.TurnRecord, start, en
 	for _, p := range pieces {
 		text.WriteString(p.text)
 	}
-	spans := cut(text.String())
+	spans := cut(text.String(), r.Action)
 	var parts []part
 	at, k := 0, 0
 	for _, p := range pieces {
@@ -124,7 +124,7 @@ func (t tokens) partsByText(r *rollout.TurnRecord, start, end int) []part {
 	}
 	memories, others := mean(true), mean(false)
 	var parts []part
-	for _, s := range cut(r.Text) {
+	for _, s := range cut(r.Text, r.Action) {
 		p := part{Kind: s.kind, Texts: []string{r.Text[s.start:s.end]}}
 		if s.kind == memory && r.Memory != nil {
 			p.Advantages.add(memories)
