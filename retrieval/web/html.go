@@ -47,10 +47,10 @@ type element struct {
 }
 
 func (e *element) open(name string) {
-	switch {
-	case e.name == "":
+	switch e.name {
+	case "":
 		e.name, e.depth = name, 1
-	case e.name == name:
+	case name:
 		e.depth++
 	}
 }
