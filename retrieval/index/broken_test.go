@@ -58,16 +58,16 @@ var listGraphs = GraphLibrary{
 }
 
 // wholeIndex is an index with everything.
-func wholeIndex(t testing.TB, n int) (dir string, encoder *bagOfWords, all []retrieval.Passage) {
-	all = madeUp(rand.New(rand.NewPCG(11, 12)), n)
+func wholeIndex(t testing.TB, n int) (dir string, encoder *bagOfWords) {
+	all := madeUp(rand.New(rand.NewPCG(11, 12)), n)
 	o, encoder := buildOptions(t, all)
 	o.Graph, o.Graphs = &GraphOptions{M: 4, EFConstruction: 8, Seed: 1}, listGraphs
 	built(t, o)
-	return o.Dir, encoder, all
+	return o.Dir, encoder
 }
 
 func TestTheGraphIsSearched(t *testing.T) {
-	dir, encoder, _ := wholeIndex(t, 300)
+	dir, encoder := wholeIndex(t, 300)
 	exact := opened(t, dir, Options{Method: MethodDense, Encoder: encoder})
 	approximate := opened(t, dir, Options{Method: MethodDense, Encoder: encoder, Approximate: true, Graphs: listGraphs, EF: 4})
 	queries := []string{"lima river", "peru"}
@@ -127,7 +127,7 @@ func copied(t testing.TB, dir string) string {
 }
 
 func TestCutAndMissingFilesAreRefused(t *testing.T) {
-	dir, encoder, _ := wholeIndex(t, 200)
+	dir, encoder := wholeIndex(t, 200)
 	if err := searchAll(dir, encoder); err != nil {
 		t.Fatal(err)
 	}
@@ -185,7 +185,7 @@ func TestFoldersThatAreNoIndex(t *testing.T) {
 // FuzzFolder writes bytes over a file of an index: whatever they are, opening and searching end, in an
 // error or not.
 func FuzzFolder(f *testing.F) {
-	dir, encoder, _ := wholeIndex(f, 40)
+	dir, encoder := wholeIndex(f, 40)
 	names := files(f, dir)
 	for k := range names {
 		f.Add(uint8(k), uint32(3), []byte("\xff\xff\xff\xff\xff\xff\xff\xff"))

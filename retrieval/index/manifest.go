@@ -143,7 +143,7 @@ func (m *Manifest) write(path string) error {
 // difference says in what the plan of an index differs from what was made, or is "". Where files lie
 // does not count.
 func (m *Manifest) difference(made *Manifest) string {
-	has := func(what string, now, before bool) string {
+	has := func(what string, now bool) string {
 		if now {
 			return "this one has " + what + ", that one none"
 		}
@@ -153,11 +153,11 @@ func (m *Manifest) difference(made *Manifest) string {
 	case m.Corpus.SHA256 != made.Corpus.SHA256:
 		return fmt.Sprintf("it was made from another corpus (%d bytes then, %d now)", made.Corpus.Bytes, m.Corpus.Bytes)
 	case (m.Words == nil) != (made.Words == nil):
-		return has("bm25", m.Words != nil, made.Words != nil)
+		return has("bm25", m.Words != nil)
 	case (m.Encoder == nil) != (made.Encoder == nil):
-		return has("vectors", m.Encoder != nil, made.Encoder != nil)
+		return has("vectors", m.Encoder != nil)
 	case (m.Graph == nil) != (made.Graph == nil):
-		return has("graph", m.Graph != nil, made.Graph != nil)
+		return has("graph", m.Graph != nil)
 	}
 	if m.Encoder != nil {
 		if what := m.Encoder.difference(made.Encoder); what != "" {

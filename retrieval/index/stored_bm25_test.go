@@ -6,6 +6,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/mempo-train/mempo-train/retrieval"
 )
@@ -81,4 +82,26 @@ func TestStoredBM25IsBM25(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+func BenchmarkStoredBM25(b *testing.B) {
+	dir, p := storedPassages(b, benchmarkCorpus())
+	begin := time.Now()
+	words, err := buildWords(b.Context(), dir, p, func(int) {})
+	if err != nil {
+		b.Fatal(err)
+	}
+	built := time.Since(begin)
+	x, err := openBM25(dir, p.count, words)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer x.Close()
+	generator := rand.New(rand.NewPCG(7, 7))
+	for b.Loop() {
+		if _, err := x.search(b.Context(), benchmarkText(generator, 9), 3); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(built.Seconds(), "s/build")
 }

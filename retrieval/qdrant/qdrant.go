@@ -56,7 +56,7 @@ func Open(o Options) (*Collection, error) {
 		GrpcOptions: []grpc.DialOption{grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(maxMessage))},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("Qdrant at %s: %w", o.Address, err)
+		return nil, fmt.Errorf("qdrant.address %s: %w", o.Address, err)
 	}
 	return &Collection{client: client, name: o.Collection, where: fmt.Sprintf("collection %q of Qdrant at %s", o.Collection, o.Address)}, nil
 }

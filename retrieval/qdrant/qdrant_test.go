@@ -81,13 +81,6 @@ func (s points) Get(_ context.Context, r *qdrant.GetPoints) (*qdrant.GetResponse
 	return reply, nil
 }
 
-func numbers(v *qdrant.Vector) []float32 {
-	if dense := v.GetDense(); dense != nil {
-		return dense.GetData()
-	}
-	return v.GetData()
-}
-
 func (s points) QueryBatch(_ context.Context, r *qdrant.QueryBatchPoints) (*qdrant.QueryBatchResponse, error) {
 	reply := &qdrant.QueryBatchResponse{}
 	for _, q := range r.GetQueryPoints() {
@@ -96,7 +89,7 @@ func (s points) QueryBatch(_ context.Context, r *qdrant.QueryBatchPoints) (*qdra
 		for _, id := range slices.Sorted(maps.Keys(s.stored)) {
 			p := s.stored[id]
 			score := float32(0)
-			for k, x := range numbers(p.GetVectors().GetVector()) {
+			for k, x := range p.GetVectors().GetVector().GetDense().GetData() {
 				score += x * query[k]
 			}
 			found = append(found, &qdrant.ScoredPoint{Id: p.GetId(), Payload: p.GetPayload(), Score: score})

@@ -64,6 +64,8 @@ func (s *Service) Serve(ctx context.Context, listener net.Listener, grace time.D
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = server.Close()
 	}
-	<-ended // http.ErrServerClosed
+	if ended := <-ended; !errors.Is(ended, http.ErrServerClosed) {
+		err = errors.Join(err, ended)
+	}
 	return err
 }

@@ -267,6 +267,7 @@ func TestServingEndsInGoodOrder(t *testing.T) {
 			replies <- err.Error()
 			return
 		}
+		defer resp.Body.Close()
 		body, _ := io.ReadAll(resp.Body)
 		replies <- string(body)
 	}()
