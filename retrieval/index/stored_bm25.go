@@ -31,6 +31,12 @@ const (
 // contentsField is the one field of a document.
 const contentsField = "contents"
 
+// The inverted index is built of parts of so many passages, of which so many are merged at once.
+const (
+	segmentPassages = 8000
+	mergedSegments  = 32
+)
+
 // wordAnalyzer cuts texts into the words that BM25 in memory has.
 type wordAnalyzer struct{}
 
@@ -53,7 +59,7 @@ func buildWords(ctx context.Context, dir string, p *passages, done func(int)) (w
 	if err := os.MkdirAll(parts, 0o755); err != nil {
 		return 0, err
 	}
-	builder, err := scorch.NewBuilder(map[string]any{"path": folder, "buildPathPrefix": parts})
+	builder, err := scorch.NewBuilder(map[string]any{"path": folder, "buildPathPrefix": parts, "batchSize": segmentPassages, "mergeMax": mergedSegments})
 	if err != nil {
 		return 0, err
 	}
