@@ -305,6 +305,9 @@ func (b *build) makeGraph(ctx context.Context) (err error) {
 	return graph.Save(filepath.Join(b.dir, graphFile))
 }
 
+// graphPassages are put into a graph at once, by all threads.
+const graphPassages = 2048
+
 func (b *build) fill(ctx context.Context, graph Graph, dimensions int) (err error) {
 	vectors, err := mapFile(filepath.Join(b.dir, vectorsFile), 4*int64(dimensions)*int64(b.manifest.Passages))
 	if err != nil {
@@ -314,11 +317,11 @@ func (b *build) fill(ctx context.Context, graph Graph, dimensions int) (err erro
 	stage := b.Progress("graph of passages", b.manifest.Passages)
 	defer stage.Done()
 	all := vectors.float32s()
-	for first := 0; first < b.manifest.Passages; first += chunkPassages {
+	for first := 0; first < b.manifest.Passages; first += graphPassages {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		last := min(first+chunkPassages, b.manifest.Passages)
+		last := min(first+graphPassages, b.manifest.Passages)
 		if err := graph.Add(all[first*dimensions : last*dimensions]); err != nil {
 			return err
 		}
@@ -327,8 +330,24 @@ func (b *build) fill(ctx context.Context, graph Graph, dimensions int) (err erro
 	return nil
 }
 
+// readable lets everybody read what bleve keeps for its own user.
+func readable(dir string) error {
+	return filepath.WalkDir(dir, func(path string, entry os.DirEntry, err error) error {
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir():
+			return os.Chmod(path, 0o755)
+		}
+		return os.Chmod(path, 0o644)
+	})
+}
+
 // finish writes the manifest, puts everything on disk and gives the folder its name.
 func (b *build) finish() error {
+	if err := readable(b.dir); err != nil {
+		return err
+	}
 	if err := b.manifest.seal(b.dir); err != nil {
 		return err
 	}

@@ -21,8 +21,8 @@ const (
 	sumsFile    = "vectors.sums"
 )
 
-// chunkPassages are encoded between two syncs to disk.
-const chunkPassages = 2048
+// chunkPassages are encoded between two syncs to disk: seconds of work on a CPU.
+const chunkPassages = 512
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
