@@ -247,7 +247,7 @@ func (p *plan) showPart(place int, part dataset.Part, set *questions) {
 	shown := 0
 	for _, question := range set.kept {
 		if question.Part == place && shown < shownRows {
-			p.line("  %s: %s → %s", question.ID, question.Text, goldenAnswers(question))
+			p.line("  %s: %s → %s", onALine(question.ID), onALine(question.Text), onALine(goldenAnswers(question)))
 			shown++
 		}
 	}

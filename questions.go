@@ -3,7 +3,9 @@ package main
 import (
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
+	"unicode"
 
 	"go.uber.org/zap"
 
@@ -166,6 +168,19 @@ func describePart(part dataset.Part) string {
 	return text
 }
 
+// onALine is the beginning of a text out of a file, in quotes where a terminal would not show it as it is.
+func onALine(text string) string {
+	const limit = 300
+	shown := text
+	if runes := []rune(text[:min(len(text), 4*limit)]); len(text) > limit && len(runes) > limit {
+		shown = string(runes[:limit]) + "…"
+	}
+	if strings.ContainsFunc(shown, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(shown)
+	}
+	return shown
+}
+
 func counted(counts []dataset.Count, link string) string {
 	texts := make([]string, len(counts))
 	for k, c := range counts {
@@ -214,10 +229,14 @@ func (q *questions) check(c *config.Config) error {
 
 // overLength tells which prompts are too long.
 func (q *questions) overLength() string {
-	shown := q.dropped
+	const listed = 10
+	var shown []string
+	for _, id := range q.dropped[:min(listed, len(q.dropped))] {
+		shown = append(shown, onALine(id))
+	}
 	more := ""
-	if len(shown) > 10 {
-		shown, more = shown[:10], ", …"
+	if len(q.dropped) > listed {
+		more = ", …"
 	}
 	return fmt.Sprintf("%d of %d prompts are longer than %s: %s%s", len(q.dropped), len(q.Questions), q.limit, strings.Join(shown, ", "), more)
 }

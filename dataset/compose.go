@@ -46,6 +46,11 @@ func (s *Set) Compose(c Composition) error {
 	if err != nil {
 		return err
 	}
+	for _, n := range c.Objectives {
+		if err := showsAll(text, n); err != nil {
+			return err
+		}
+	}
 	var composed []Question
 	for k := range s.Parts {
 		single := s.Parts[k].single(s.Questions, k)
@@ -177,14 +182,37 @@ func compose(questions []Question, places []int, text *template.Template) (Quest
 	if composed.Objectives, err = separable(composed.Objectives); err != nil {
 		return composed, err
 	}
+	composed.Text, err = fill(text, texts)
+	return composed, err
+}
+
+func fill(text *template.Template, questions []string) (string, error) {
 	var written strings.Builder
-	if err := text.Execute(&written, struct{ Questions []string }{texts}); err != nil {
-		return composed, fmt.Errorf("the template cannot be filled in: %w", err)
+	if err := text.Execute(&written, struct{ Questions []string }{questions}); err != nil {
+		return "", fmt.Errorf("the template cannot be filled in: %w", err)
 	}
-	if composed.Text = written.String(); strings.TrimSpace(composed.Text) == "" {
-		return composed, errors.New("the template leaves nothing of the questions")
+	return written.String(), nil
+}
+
+// showsAll refuses a template that leaves out one of n questions, which nobody could then answer.
+func showsAll(text *template.Template, n int) error {
+	if n == 1 {
+		return nil // a question alone stays as it is
 	}
-	return composed, nil
+	questions := make([]string, n)
+	for k := range questions {
+		questions[k] = fmt.Sprintf("[question %d]", k+1)
+	}
+	written, err := fill(text, questions)
+	if err != nil {
+		return err
+	}
+	for k, question := range questions {
+		if !strings.Contains(written, question) {
+			return fmt.Errorf("the template leaves out question %d of %d: it makes %s", k+1, n, quote(written))
+		}
+	}
+	return nil
 }
 
 // differentIDs refuses ids in which a '+' of their own makes two compositions look like one.

@@ -176,7 +176,8 @@ func TestComposeRefuses(t *testing.T) {
 		"none":              {setOf(4), Composition{}, "no number of objectives"},
 		"a broken template": {setOf(4), Composition{Objectives: []int{2}, Template: "{{"}, "the template is broken"},
 		"an unknown field":  {setOf(4), Composition{Objectives: []int{2}, Template: "{{.Question}}"}, "the template cannot be filled in"},
-		"an empty template": {setOf(4), Composition{Objectives: []int{2}, Template: " {{/* nothing */}}"}, "leaves nothing"},
+		"an empty template": {setOf(4), Composition{Objectives: []int{2}, Template: " {{/* nothing */}}"}, "leaves out question 1 of 2: it makes"},
+		"a question less":   {setOf(4), Composition{Objectives: []int{1, 3}, Template: "{{index .Questions 0}} {{index .Questions 1}}"}, `leaves out question 3 of 3: it makes "[question 1] [question 2]"`},
 		"too few":           {setOf(4), Composition{Objectives: []int{5}}, "no question can be composed with others: 4 too few for another of 5 objectives"},
 		"nothing single":    {several, Composition{Objectives: []int{2}}, "question file q.jsonl: no question can be composed with others: 2 with several objectives already"},
 	} {

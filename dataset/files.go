@@ -44,3 +44,22 @@ func matching(pattern string) ([]string, error) {
 	}
 	return matches, nil
 }
+
+// twice is a file that stands in a list under another name or the same one before, "" without one.
+func twice(files []string) string {
+	seen := map[string]bool{}
+	for _, file := range files {
+		real, err := filepath.EvalSymlinks(file)
+		if err == nil {
+			real, err = filepath.Abs(real)
+		}
+		if err != nil {
+			real = file // reading it says what is wrong
+		}
+		if seen[real] {
+			return file
+		}
+		seen[real] = true
+	}
+	return ""
+}

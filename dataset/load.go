@@ -67,6 +67,9 @@ type content struct {
 // readFile hands each row of a file to c.add; the error is that of the first bad row, and counts
 // the others.
 func readFile(path string, c content) error {
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() { // opening a pipe would wait
+		return fmt.Errorf("%s file %s: is no regular file", c.name, path)
+	}
 	f, err := os.Open(path)
 	if err != nil {
 		return fmt.Errorf("%s file: %w", c.name, err)

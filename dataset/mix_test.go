@@ -5,8 +5,11 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"reflect"
 	"strings"
+	"syscall"
 	"testing"
 )
 
@@ -176,8 +179,42 @@ func TestLoadSources(t *testing.T) {
 	if _, err := Load([]string{a, b, a}, Options{}); err == nil || !strings.Contains(err.Error(), "is named twice") {
 		t.Errorf("a file twice: %v", err)
 	}
+	link := filepath.Join(t.TempDir(), "link.jsonl")
+	if err := os.Symlink(a, link); err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range []string{link, filepath.Dir(a) + "/./" + filepath.Base(a)} {
+		if _, err := Load([]string{a, other}, Options{}); err == nil || !strings.Contains(err.Error(), other+" is named twice") {
+			t.Errorf("a file under another name: %v", err)
+		}
+	}
 	if _, err := LoadSources([]Source{{Files: []string{a}}, {Files: []string{b}}}); err == nil || !strings.Contains(err.Error(), "name in data.mix") {
 		t.Errorf("equal ids of nameless sources: %v", err)
+	}
+}
+
+// A pipe is refused: opening it would wait for a writer.
+func TestLoadRefusesWhatIsNoFile(t *testing.T) {
+	pipe := filepath.Join(t.TempDir(), "pipe.jsonl")
+	if err := syscall.Mkfifo(pipe, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range []string{pipe, t.TempDir(), os.DevNull} {
+		if _, err := Load([]string{path}, Options{}); err == nil || !strings.Contains(err.Error(), path+": is no regular file") {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+}
+
+// Broken text in a question is as JSON reads it, in any format, and beside a question does no harm.
+func TestBrokenTextOfQuestions(t *testing.T) {
+	path := write(t, "q.jsonl", `{"question":"q \ufffd","golden_answers":["a"]}`+"\n"+`{"question":"r","golden_answers":["a"],"context":"`+"\xff"+`"}`+"\n")
+	if set, err := Load([]string{path}, Options{}); err != nil || len(set.Questions) != 2 {
+		t.Errorf("%v", err)
+	}
+	set, err := Load([]string{write(t, "q.csv", "question,golden_answers\ncaf\xe9\xff,a\n")}, Options{})
+	if err != nil || set.Questions[0].Text != "caf\ufffd\ufffd" {
+		t.Errorf("%v, %v", set, err)
 	}
 }
 

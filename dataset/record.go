@@ -3,8 +3,11 @@ package dataset
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
+	"unicode"
+	"unicode/utf8"
 )
 
 // record is one row. Values are what JSON has (nil, bool, string, numbers, []any, map[string]any);
@@ -90,6 +93,30 @@ func shorten(s string) string {
 		return s
 	}
 	return s[:limit] + "…"
+}
+
+// spelled puts U+FFFD in the place of what is not UTF-8 in a question, as JSON does, and refuses golden
+// answers that hold it, which no answer would match.
+func (r record) spelled(q *Question) error {
+	for _, t := range []*string{&q.Text, &q.ID, &q.Source} {
+		if !utf8.ValidString(*t) {
+			*t = string([]rune(*t))
+		}
+	}
+	for _, answer := range slices.Concat(q.Objectives...) {
+		if !utf8.ValidString(answer) || r.broken && strings.ContainsRune(answer, utf8.RuneError) {
+			return fmt.Errorf("the golden answer %s holds bytes that are not UTF-8", quote(answer))
+		}
+	}
+	return nil
+}
+
+// named is a name out of a file for messages: in quotes where a terminal would not show it as it is.
+func named(s string) string {
+	if s = shorten(s); !utf8.ValidString(s) || strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		return strconv.Quote(s)
+	}
+	return s
 }
 
 // quote makes the start of any text fit for a message.

@@ -158,10 +158,8 @@ func (l *loader) source(s Source) (Part, []Question, error) {
 	if len(files) == 0 {
 		return Part{}, nil, errors.New("no question file given")
 	}
-	for k, file := range files {
-		if slices.Contains(files[:k], file) {
-			return Part{}, nil, fmt.Errorf("question file %s is named twice in %s", file, strings.Join(s.Files, ", "))
-		}
+	if file := twice(files); file != "" {
+		return Part{}, nil, fmt.Errorf("question file %s is named twice in %s", file, strings.Join(s.Files, ", "))
 	}
 	weight := s.Weight
 	if weight == 0 {

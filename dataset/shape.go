@@ -91,6 +91,9 @@ func (s shape) question(rec record) (q Question, form string, err error) {
 	} else if ok && (answerable == false || rec.untyped && strings.EqualFold(fmt.Sprint(answerable), "false")) {
 		return q, "", leftOut("unanswerable (answerable is false)")
 	}
+	if err := rec.spelled(&q); err != nil {
+		return q, "", err
+	}
 	q.Objectives, err = separable(q.Objectives)
 	return q, form, err
 }
@@ -252,8 +255,12 @@ func listColumns(columns []string) string {
 	if len(columns) == 0 {
 		return "none"
 	}
-	if len(columns) > limit {
-		return fmt.Sprintf("%s, … (%d in all)", strings.Join(columns[:limit], ", "), len(columns))
+	names := make([]string, min(len(columns), limit))
+	for k := range names {
+		names[k] = named(columns[k])
 	}
-	return strings.Join(columns, ", ")
+	if len(columns) > limit {
+		return fmt.Sprintf("%s, … (%d in all)", strings.Join(names, ", "), len(columns))
+	}
+	return strings.Join(names, ", ")
 }

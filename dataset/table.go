@@ -28,21 +28,25 @@ func readTable(r io.Reader, comma rune, e emit) error {
 	if len(slices.Compact(slices.Clone(columns))) < len(columns) {
 		return fmt.Errorf("the header names a column twice: %s", listColumns(columns))
 	}
-	for {
+	for line := 1; ; {
 		bounded.left = maxLine
 		values, err := table.Read()
-		if errors.Is(err, io.EOF) {
-			return nil
-		}
 		var broken *csv.ParseError
-		if errors.As(err, &broken) {
-			e(broken.StartLine, record{}, fmt.Errorf("broken table: %w, in line %d", broken.Err, broken.Line))
-			continue
-		} else if err != nil {
-			return err
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil
+		case errors.Is(err, csv.ErrFieldCount):
+			line, _ = table.FieldPos(0)
+			e(line, record{}, fmt.Errorf("broken table: %d values, want %d as in the header", len(values), len(header)))
+		case errors.As(err, &broken):
+			line = broken.StartLine
+			e(line, record{}, fmt.Errorf("broken table: %w, in line %d", broken.Err, broken.Line))
+		case err != nil:
+			return fmt.Errorf("behind line %d: %w", line, err)
+		default:
+			line, _ = table.FieldPos(0)
+			e(line, tableRecord(columns, header, values), nil)
 		}
-		line, _ := table.FieldPos(0)
-		e(line, tableRecord(columns, header, values), nil)
 	}
 }
 
