@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/urfave/cli/v2"
 
@@ -76,10 +77,8 @@ func (p *program) makeIndex(ctx context.Context, path string, sets []string) (er
 	}
 	progress := metrics.NewProgress(os.Stderr)
 	defer progress.Close()
-	o := index.BuildOptions{
-		Dir: filepath.Clean(c.Index.Dir), Corpus: files, BM25: c.Index.Has(index.MethodBM25),
-		Progress: func(stage string, total int) index.Stage { return progress.Stage(stage, total) },
-	}
+	o := buildOptions(c, files)
+	o.Progress = func(stage string, total int) index.Stage { return progress.Stage(stage, total) }
 	if c.Index.Has(index.MethodDense) {
 		encoder, err := openEncoder(c.Encoder)
 		if err != nil {
@@ -94,9 +93,6 @@ func (p *program) makeIndex(ctx context.Context, path string, sets []string) (er
 			defer func() { err = firstError(err, o.Vectors.Close()) }()
 		}
 	}
-	if c.Graph.Build {
-		o.Graph = &index.GraphOptions{M: c.Graph.M, EFConstruction: c.Graph.EFConstruction, Seed: uint64(c.Graph.Seed)}
-	}
 	m, err := index.Build(ctx, o)
 	if err != nil {
 		return err
@@ -104,6 +100,15 @@ func (p *program) makeIndex(ctx context.Context, path string, sets []string) (er
 	progress.Line(fmt.Sprintf("%d passages", m.Passages))
 	fmt.Fprintln(p.out, o.Dir)
 	return nil
+}
+
+// buildOptions are those that need no encoder, without progress.
+func buildOptions(c *config.Index, files []string) index.BuildOptions {
+	o := index.BuildOptions{Dir: filepath.Clean(c.Index.Dir), Corpus: files, BM25: c.Index.Has(index.MethodBM25)}
+	if c.Graph.Build {
+		o.Graph = &index.GraphOptions{M: c.Graph.M, EFConstruction: c.Graph.EFConstruction, Seed: uint64(c.Graph.Seed)}
+	}
+	return o
 }
 
 // vectorsFrom takes vectors from an encoder, or from the file that is given.
@@ -143,23 +148,30 @@ func checkIndex(path string, sets []string, out io.Writer) error {
 	f.line("== settings ==")
 	f.problem(config.WriteIndex(out, c))
 	f.heading("corpus")
-	passages := f.showCorpus(c.Index.Corpus)
+	files, err := corpusFiles(c.Index.Corpus)
+	f.problem(err)
+	passages := f.showCorpus(files)
+	o := buildOptions(c, files)
 	if c.Index.Has(index.MethodDense) {
 		f.heading("encoder")
-		f.showEncoder(c, passages)
+		encoder, err := openEncoder(c.Encoder)
+		if err != nil {
+			f.problem(err)
+			return f.verdict()
+		}
+		defer func() { f.problem(encoder.close()) }()
+		f.showEncoder(c, &o, encoder, passages)
+		if o.Vectors != nil {
+			defer func() { f.problem(o.Vectors.Close()) }()
+		}
 	}
 	f.heading("folder " + c.Index.Dir)
-	f.showIndexFolder(c.Index.Dir)
+	f.showIndexFolder(o)
 	return f.verdict()
 }
 
 // showCorpus shows files and first passages; it returns the number of all.
-func (f *findings) showCorpus(patterns []string) (passages int) {
-	files, err := corpusFiles(patterns)
-	if err != nil {
-		f.problem(err)
-		return 0
-	}
+func (f *findings) showCorpus(files []string) (passages int) {
 	for _, file := range files {
 		s, err := index.Survey(file, shownRows)
 		if err != nil {
@@ -169,30 +181,24 @@ func (f *findings) showCorpus(patterns []string) (passages int) {
 		passages += s.Passages
 		f.line("%s: %d passages, %s of text", file, s.Passages, inBytes(s.Bytes))
 		for _, passage := range s.First {
-			f.line("  %s: %.120q", passage.ID, passage.Contents)
+			f.line("  %s: %.120q", onALine(passage.ID), passage.Contents)
 		}
+	}
+	if passages == 0 && len(f.problems) == 0 {
+		f.problem(fault.Usage(fmt.Errorf("index.corpus: %s: holds no passage", strings.Join(files, ", "))))
 	}
 	return passages
 }
 
-func (f *findings) showEncoder(c *config.Index, passages int) {
-	encoder, err := openEncoder(c.Encoder)
-	if err != nil {
-		f.problem(err)
-		return
-	}
-	defer func() { f.problem(encoder.close()) }()
+// showEncoder shows the encoder and what of it stays on disk, and puts it into the options.
+func (f *findings) showEncoder(c *config.Index, o *index.BuildOptions, encoder *openedEncoder, passages int) {
 	f.line("%s", encoder.describe())
-	var o index.BuildOptions
-	if err := vectorsFrom(&o, encoder, c.Encoder.Vectors); err != nil {
+	if err := vectorsFrom(o, encoder, c.Encoder.Vectors); err != nil {
 		f.problem(err)
 		return
 	}
-	if o.Vectors != nil {
-		defer func() { f.problem(o.Vectors.Close()) }()
-		if o.Vectors.Len() != passages {
-			f.problem(fault.Usage(fmt.Errorf("%s holds %d vectors, the corpus %d passages", c.Encoder.Vectors, o.Vectors.Len(), passages)))
-		}
+	if o.Vectors != nil && o.Vectors.Len() != passages {
+		f.problem(fault.Usage(fmt.Errorf("%s holds %d vectors, the corpus %d passages", c.Encoder.Vectors, o.Vectors.Len(), passages)))
 	}
 	vectors := 4 * int64(passages) * int64(o.Identity.Dimensions)
 	f.line("vectors: %s on disk", inBytes(vectors))
@@ -201,16 +207,26 @@ func (f *findings) showEncoder(c *config.Index, passages int) {
 	}
 }
 
-// showIndexFolder tells what is there already.
-func (f *findings) showIndexFolder(dir string) {
-	made, err := index.ReadManifest(dir)
+// noStage shows no progress.
+type noStage struct{}
+
+func (noStage) Add(int) {}
+func (noStage) Done()   {}
+
+// showIndexFolder tells what is there already, where nothing before it is wrong.
+func (f *findings) showIndexFolder(o index.BuildOptions) {
+	if len(f.problems) > 0 {
+		return
+	}
+	o.Progress = func(string, int) index.Stage { return noStage{} }
+	made, begun, err := index.Inspect(o)
 	switch {
-	case err == nil:
+	case err != nil:
+		f.problem(err)
+	case made != nil:
 		f.line("holds an index of %d passages, which stays as it is", made.Passages)
-	case exists(dir):
-		f.problem(fault.Usage(err))
-	case exists(dir + ".tmp"):
-		f.line("%s.tmp is a build that was stopped; it goes on", dir)
+	case begun:
+		f.line("%s.tmp is a build that was stopped; it goes on", o.Dir)
 	default:
 		f.line("is made")
 	}

@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
-	"slices"
 
 	"github.com/mempo-train/mempo-train/config"
 	"github.com/mempo-train/mempo-train/engine"
@@ -92,12 +92,14 @@ func isE5(dir string) bool {
 
 // encoderHash is that of the files of a folder that make its vectors.
 func encoderHash(dir string) (string, error) {
-	paths, err := filepath.Glob(filepath.Join(dir, "*.safetensors"))
+	names, err := fs.Glob(os.DirFS(dir), "*.safetensors") // sorted; a "[" in the folder's own name is no pattern
 	if err != nil {
 		return "", err
 	}
-	slices.Sort(paths)
-	paths = append(paths, filepath.Join(dir, "config.json"), filepath.Join(dir, "tokenizer.json"))
+	var paths []string
+	for _, name := range append(names, "config.json", "tokenizer.json") {
+		paths = append(paths, filepath.Join(dir, name))
+	}
 	hash, _, err := index.HashFiles(paths, func(int) {})
 	if errors.Is(err, os.ErrNotExist) {
 		return "", fmt.Errorf("encoder %s: %w; want a HuggingFace folder with config.json, tokenizer.json and safetensors", dir, err)

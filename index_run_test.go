@@ -78,6 +78,11 @@ func TestCheckOfIndexAndService(t *testing.T) {
 		t.Fatal(err)
 	}
 	shows(path, nil, "holds an index of 3 passages")
+	other := write(t, filepath.Join(t.TempDir(), "other.jsonl"), `{"id":"1","contents":"x"}`)
+	_, err = check(path, "index.corpus=" + other)
+	finds(t, err, fault.CodeUsage, dir+" holds an index, but it was made from another corpus")
+	_, err = check(path, "index.corpus=" + write(t, filepath.Join(t.TempDir(), "blank.jsonl"), ""))
+	finds(t, err, fault.CodeUsage, "blank.jsonl: holds no passage")
 	serve := write(t, filepath.Join(t.TempDir(), "serve.toml"), `[retrieve]`, `index = "`+dir+`"`, `listen = "127.0.0.1:0"`)
 	shows(serve, nil, "3 passages, by bm25", "is free", "nothing stands in the way")
 	shows(serve, []string{"retrieve.method=dense"}, `method "dense" needs vectors`)
@@ -86,4 +91,26 @@ func TestCheckOfIndexAndService(t *testing.T) {
 	}
 	err = runRetrieve(t.Context(), serve, nil, &bytes.Buffer{})
 	refused(t, err, fault.CodeUsage, "titles.bin")
+}
+
+// The hash of an encoder holds its weights, whatever the name of its folder.
+func TestAnEncoderIsKnownByItsWeights(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "v[1]*")
+	if err := os.Mkdir(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := encoderHash(dir); err == nil || !strings.Contains(err.Error(), "want a HuggingFace folder") {
+		t.Errorf("an empty folder: %v", err)
+	}
+	for _, name := range []string{"config.json", "tokenizer.json", "a.safetensors"} {
+		write(t, filepath.Join(dir, name), name)
+	}
+	before, err := encoderHash(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, filepath.Join(dir, "a.safetensors"), "other weights")
+	if after, err := encoderHash(dir); err != nil || after == before {
+		t.Errorf("other weights: %v, the same hash: %v", err, after == before)
+	}
 }

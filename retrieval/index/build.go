@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-
-	"golang.org/x/sys/unix"
+	"strings"
 
 	"github.com/mempo-train/mempo-train/internal/durable"
 	"github.com/mempo-train/mempo-train/internal/fault"
@@ -58,7 +57,7 @@ func Build(ctx context.Context, o BuildOptions) (*Manifest, error) {
 	if made, err := o.existing(plan); made != nil || err != nil {
 		return made, err
 	}
-	b := &build{BuildOptions: o, dir: o.Dir + durable.TempSuffix, manifest: plan}
+	b := &build{BuildOptions: o, dir: o.unfinished(), manifest: plan}
 	if err := os.MkdirAll(b.dir, 0o755); err != nil {
 		return nil, fmt.Errorf("index folder: %w", err)
 	}
@@ -67,64 +66,13 @@ func Build(ctx context.Context, o BuildOptions) (*Manifest, error) {
 		return nil, err
 	}
 	defer unlock()
+	if made, err := o.existing(plan); made != nil || err != nil { // another build ended meanwhile
+		return made, errors.Join(err, os.RemoveAll(b.dir))
+	}
 	if err := b.run(ctx); err != nil {
 		return nil, err
 	}
 	return plan, nil
-}
-
-// plan is the manifest as far as it is known before anything is made.
-func (o BuildOptions) plan() (*Manifest, error) {
-	m := &Manifest{Format: formatVersion, Corpus: CorpusIdentity{Files: o.Corpus}}
-	stage := o.Progress("reading the corpus, bytes", 0)
-	defer stage.Done()
-	var err error
-	if m.Corpus.SHA256, m.Corpus.Bytes, err = HashFiles(o.Corpus, stage.Add); err != nil {
-		return nil, fault.Usage(fmt.Errorf("corpus: %w", err))
-	}
-	if o.BM25 {
-		m.Words = new(int64)
-	}
-	if o.Encoder != nil || o.Vectors != nil {
-		identity := o.Identity
-		m.Encoder = &identity
-		if o.Graph != nil {
-			m.Graph = &GraphIdentity{M: o.Graph.M, EFConstruction: o.Graph.EFConstruction, Seed: o.Graph.Seed}
-		}
-	}
-	return m, nil
-}
-
-// existing is the manifest of the folder that is already there, nil if there is none, an error if it
-// is another.
-func (o BuildOptions) existing(plan *Manifest) (*Manifest, error) {
-	entries, err := os.ReadDir(o.Dir)
-	if errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0 {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fault.Usage(fmt.Errorf("index folder: %w", err))
-	}
-	made, err := ReadManifest(o.Dir)
-	if err != nil {
-		return nil, fault.Usage(fmt.Errorf("the folder of the index is there, but %w; choose another folder, or remove it", err))
-	}
-	if what := plan.difference(made); what != "" {
-		return nil, fault.Usage(fmt.Errorf("%s holds an index, but %s; choose another folder, or remove it", o.Dir, what))
-	}
-	return made, nil
-}
-
-// lock keeps two builds out of one folder.
-func lock(dir string) (unlock func(), err error) {
-	file, err := os.OpenFile(filepath.Join(dir, lockFile), os.O_RDWR|os.O_CREATE, 0o644)
-	if err != nil {
-		return nil, err
-	}
-	if err := unix.Flock(int(file.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
-		return nil, errors.Join(fault.Usage(fmt.Errorf("%s is being written by another process", dir)), file.Close())
-	}
-	return func() { _ = file.Close() }, nil // which gives the lock up
 }
 
 // build is one build under way in the unfinished folder dir.
@@ -153,19 +101,12 @@ func (b *build) run(ctx context.Context) (err error) {
 
 // resume takes what an earlier build of the same index left, or reads the corpus anew.
 func (b *build) resume(ctx context.Context) error {
-	path := filepath.Join(b.dir, planFile)
-	data, err := readBounded(path, maxManifest)
-	if errors.Is(err, os.ErrNotExist) {
-		return b.readCorpus(ctx)
-	} else if err != nil {
+	before, err := b.begun(b.manifest)
+	if err != nil {
 		return err
 	}
-	before, err := parseManifest(data)
-	if err != nil {
-		return fault.Usage(fmt.Errorf("%s: %w; remove %s to begin anew", path, err, b.dir))
-	}
-	if what := b.manifest.difference(before); what != "" {
-		return fault.Usage(fmt.Errorf("%s holds an index that was begun, but %s; remove it to begin anew", b.dir, what))
+	if before == nil {
+		return b.readCorpus(ctx)
 	}
 	b.manifest.Passages, b.manifest.Words = before.Passages, before.Words
 	return nil
@@ -191,14 +132,14 @@ func (b *build) readCorpus(ctx context.Context) (err error) {
 		return err
 	}
 	if w.count == 0 {
-		return fault.Usage(fmt.Errorf("corpus %v holds no passage, want one a line: %s", b.Corpus, corpusExample))
+		return fault.Usage(fmt.Errorf("corpus %s holds no passage, want one a line: %s", strings.Join(b.Corpus, ", "), corpusExample))
 	}
 	written, err := openPassages(b.dir, w.count)
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(written.checkUnique(w.idHashes), written.Close()); err != nil {
-		return fault.Usage(fmt.Errorf("corpus: %w", err))
+		return fault.Usage(fmt.Errorf("corpus %s: %w", strings.Join(b.Corpus, ", "), err))
 	}
 	b.manifest.Passages = w.count
 	return b.keepPlan()

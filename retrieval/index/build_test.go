@@ -322,3 +322,56 @@ func TestCorporaThatAreRefused(t *testing.T) {
 		t.Errorf("a folder of something else: %v", err)
 	}
 }
+
+// Long passages go to the encoder a few at a time.
+func TestLongPassagesAreEncodedInParts(t *testing.T) {
+	var all []retrieval.Passage
+	for k := range 5 {
+		all = append(all, retrieval.Passage{ID: fmt.Sprint(k), Contents: fmt.Sprintf("w%d ", k) + strings.Repeat(" ", encodedBytes/2)})
+	}
+	o, encoder := buildOptions(t, all)
+	o.BM25 = false
+	built(t, o)
+	if calls, texts := encoder.calls.Load(), encoder.encoded.Load(); calls != 3 || texts != 5 {
+		t.Errorf("%d texts in %d calls, want 5 in 3", texts, calls)
+	}
+	x, err := Open(o.Dir, Options{Encoder: encoder})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.Close()
+	for k := range all {
+		if _, vectors, err := x.Rows(k, k+1); err != nil || vectors[0][hashText(fmt.Sprintf("w%d", k))%64] != 1 {
+			t.Errorf("passage %d: %v, %v", k, vectors, err)
+		}
+	}
+}
+
+func TestInspectTellsWhatBuildFinds(t *testing.T) {
+	o, encoder := buildOptions(t, []retrieval.Passage{{ID: "a", Contents: "one two"}, {ID: "b", Contents: "three"}})
+	inspect := func(wantMade, wantBegun bool, wantErr string) {
+		t.Helper()
+		made, begun, err := Inspect(o)
+		if (made != nil) != wantMade || begun != wantBegun || (err == nil) != (wantErr == "") || err != nil && !strings.Contains(err.Error(), wantErr) {
+			t.Errorf("made %v, begun %v, %v; want %v, %v, %q", made != nil, begun, err, wantMade, wantBegun, wantErr)
+		}
+	}
+	inspect(false, false, "")
+	encoder.failAfter = 1
+	if _, err := Build(context.Background(), o); !errors.Is(err, errEncoder) {
+		t.Fatal(err)
+	}
+	inspect(false, true, "")
+	o.BM25 = false
+	inspect(false, false, "holds an index that was begun, but this one has no bm25")
+	o.BM25, encoder.failAfter = true, 0
+	built(t, o)
+	inspect(true, false, "")
+	if err := os.Truncate(filepath.Join(o.Dir, vectorsFile), 8); err != nil {
+		t.Fatal(err)
+	}
+	inspect(false, false, "vectors.bin has 8 bytes")
+	if _, err := Build(context.Background(), o); fault.Code(err) != fault.CodeUsage || !strings.Contains(err.Error(), "remove it to build it again") {
+		t.Errorf("building again over a cut index: %v", err)
+	}
+}

@@ -155,15 +155,27 @@ func writeVectors(dir string, dimensions, count int, chunk func(first, end int) 
 	return nil
 }
 
+// encodedBytes is how much text goes to the encoder at once, so that long passages do not fill memory.
+const encodedBytes = 16 << 20
+
 // encodeChunk makes the vectors of passages.
 func encodeChunk(ctx context.Context, p *passages, encoder retrieval.Encoder, prefix string, first, end int) ([][]float32, error) {
-	texts := make([]string, end-first)
-	for k := range texts {
-		contents, err := p.bytes(2*(first+k) + 1)
+	vectors := make([][]float32, 0, end-first)
+	for first < end {
+		var texts []string
+		for size := 0; first < end && size < encodedBytes; first++ {
+			contents, err := p.bytes(2*first + 1)
+			if err != nil {
+				return nil, err
+			}
+			texts = append(texts, prefix+string(contents))
+			size += len(contents)
+		}
+		some, err := encoder.Encode(ctx, texts)
 		if err != nil {
 			return nil, err
 		}
-		texts[k] = prefix + string(contents)
+		vectors = append(vectors, some...)
 	}
-	return encoder.Encode(ctx, texts)
+	return vectors, nil
 }
