@@ -19,6 +19,7 @@ import (
 	bleveindex "github.com/blevesearch/bleve_index_api"
 
 	"github.com/mempo-train/mempo-train/internal/durable"
+	"github.com/mempo-train/mempo-train/internal/fault"
 )
 
 // The files of BM25: bleve's inverted index, the row of each of its documents (its numbers are in no
@@ -75,12 +76,12 @@ func buildWords(ctx context.Context, dir string, p *passages, done func(int)) (w
 		d := document.NewDocument(strconv.Itoa(row))
 		d.AddField(document.NewTextFieldCustom(contentsField, nil, contents, bleveindex.IndexField, wordAnalyzer{}))
 		if err := builder.Index(d); err != nil {
-			return 0, err
+			return 0, fault.Environment(err) // bleve leaves only the text of a full disk
 		}
 		done(1)
 	}
 	if err := builder.Close(); err != nil {
-		return 0, err
+		return 0, fault.Environment(err)
 	}
 	return words, errors.Join(writeWordRows(dir, p.count), os.RemoveAll(parts))
 }

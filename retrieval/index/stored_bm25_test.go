@@ -8,6 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/mempo-train/mempo-train/internal/fault"
 	"github.com/mempo-train/mempo-train/retrieval"
 )
 
@@ -81,6 +84,32 @@ func TestStoredBM25IsBM25(t *testing.T) {
 		if err := stored.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// A disk that takes no more is the machine's fault; here it is a limit on the size of files.
+func TestAFullDiskEndsBM25AsTheMachinesFault(t *testing.T) {
+	all := make([]retrieval.Passage, 9000)
+	for k := range all {
+		all[k] = retrieval.Passage{ID: fmt.Sprint(k), Contents: fmt.Sprintf("w%d", k)}
+	}
+	dir, p := storedPassages(t, all)
+	var before unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &unix.Rlimit{Cur: 64 << 10, Max: before.Max}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := buildWords(t.Context(), dir, p, func(int) {})
+	if err := unix.Setrlimit(unix.RLIMIT_FSIZE, &before); err != nil {
+		t.Fatal(err)
+	}
+	if fault.Code(err) != fault.CodeEnvironment || !strings.Contains(err.Error(), "file too large") {
+		t.Errorf("exit code %d: %v", fault.Code(err), err)
+	}
+	if _, err := buildWords(t.Context(), dir, p, func(int) {}); err != nil {
+		t.Errorf("going on with room: %v", err)
 	}
 }
 
