@@ -193,6 +193,17 @@ func TestLoadSources(t *testing.T) {
 	}
 }
 
+func TestIDsBehindTheirSourcesStayDifferent(t *testing.T) {
+	path := write(t, "q.jsonl", strings.Join([]string{
+		`{"id":"b/c","data_source":"a","question":"q","golden_answers":["x"]}`,
+		`{"id":"c","data_source":"a/b","question":"q","golden_answers":["x"]}`,
+		`{"id":"c","data_source":"a","question":"q","golden_answers":["x"]}`,
+	}, "\n"))
+	if _, err := Load([]string{path}, Options{}); err == nil || !strings.Contains(err.Error(), `two questions are "a/b/c"`) {
+		t.Errorf("%v", err)
+	}
+}
+
 // A pipe is refused: opening it would wait for a writer.
 func TestLoadRefusesWhatIsNoFile(t *testing.T) {
 	pipe := filepath.Join(t.TempDir(), "pipe.jsonl")

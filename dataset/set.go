@@ -111,7 +111,9 @@ func LoadSources(sources []Source) (*Set, error) {
 	if len(sources) == 0 {
 		return nil, errors.New("no question file given")
 	}
-	l.qualifyIDs(set.Questions)
+	if err := l.qualifyIDs(set.Questions); err != nil {
+		return nil, err
+	}
 	set.rehash()
 	return set, nil
 }
@@ -259,19 +261,26 @@ func sample(questions []Question, n int, seed uint64) ([]Question, error) {
 	return drawn, nil
 }
 
-// qualifyIDs puts the source before every id if an id occurs under more than one source.
-func (l *loader) qualifyIDs(questions []Question) {
+// qualifyIDs puts the source before every id if an id occurs under more than one source. An id or source
+// with a '/' of its own may then look like another, which is refused.
+func (l *loader) qualifyIDs(questions []Question) error {
 	ids := make(map[string]bool, len(l.seen))
 	for k := range l.seen {
 		ids[k.id] = true
 	}
 	if len(ids) == len(l.seen) {
-		return
+		return nil
 	}
+	seen := make(map[string]bool, len(questions))
 	for k := range questions {
 		q := &questions[k]
 		q.ID = q.Source + "/" + q.ID
+		if seen[q.ID] {
+			return fmt.Errorf("two questions are %s, by source and id; ids must be unique, so let neither hold a '/'", quote(q.ID))
+		}
+		seen[q.ID] = true
 	}
+	return nil
 }
 
 // Hash is the SHA-256, in hex, of questions with their ids, golden answers and sources, in order.
