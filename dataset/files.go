@@ -49,17 +49,17 @@ func matching(pattern string) ([]string, error) {
 func twice(files []string) string {
 	seen := map[string]bool{}
 	for _, file := range files {
-		real, err := filepath.EvalSymlinks(file)
+		target, err := filepath.EvalSymlinks(file)
 		if err == nil {
-			real, err = filepath.Abs(real)
+			target, err = filepath.Abs(target)
 		}
 		if err != nil {
-			real = file // reading it says what is wrong
+			target = file // reading it says what is wrong
 		}
-		if seen[real] {
+		if seen[target] {
 			return file
 		}
-		seen[real] = true
+		seen[target] = true
 	}
 	return ""
 }
