@@ -79,9 +79,9 @@ func TestCheckOfIndexAndService(t *testing.T) {
 	}
 	shows(path, nil, "holds an index of 3 passages")
 	other := write(t, filepath.Join(t.TempDir(), "other.jsonl"), `{"id":"1","contents":"x"}`)
-	_, err = check(path, "index.corpus=" + other)
+	_, err = check(path, "index.corpus="+other)
 	finds(t, err, fault.CodeUsage, dir+" holds an index, but it was made from another corpus")
-	_, err = check(path, "index.corpus=" + write(t, filepath.Join(t.TempDir(), "blank.jsonl"), ""))
+	_, err = check(path, "index.corpus="+write(t, filepath.Join(t.TempDir(), "blank.jsonl"), ""))
 	finds(t, err, fault.CodeUsage, "blank.jsonl: holds no passage")
 	serve := write(t, filepath.Join(t.TempDir(), "serve.toml"), `[retrieve]`, `index = "`+dir+`"`, `listen = "127.0.0.1:0"`)
 	shows(serve, nil, "3 passages, by bm25", "is free", "nothing stands in the way")
