@@ -349,19 +349,24 @@ func (p *plan) showGrader(ctx context.Context, grader reward.Grader) {
 	p.line("reward command: scores the right answer to an example question %v", score)
 }
 
+// boundsOfWeb tells which hosts are opened and how often.
+func boundsOfWeb(allowed []string, perSecond float64) string {
+	hosts := "every public host"
+	if len(allowed) > 0 {
+		hosts = "only " + strings.Join(allowed, ", ")
+	}
+	return fmt.Sprintf("%s, %v requests a second to each (0 is no bound)", hosts, perSecond)
+}
+
 // showAccess tells where pages come from, and to what bounds.
 func (p *plan) showAccess(ctx context.Context, a config.Access, tools *toolset) {
-	hosts := "every public host"
-	if len(a.AllowHosts) > 0 {
-		hosts = "only " + strings.Join(a.AllowHosts, ", ")
-	}
 	switch a.Via {
 	case "direct":
 		robots := "robots.txt is asked"
 		if !a.Robots {
 			robots = "robots.txt is not asked"
 		}
-		p.line("access: from the web, %s, %v requests a second to each (0 is no bound), %s", hosts, a.PerSecond, robots)
+		p.line("access: from the web, %s, %s", boundsOfWeb(a.AllowHosts, a.PerSecond), robots)
 	case "folder":
 		p.line("access: %d pages of %s", tools.pages, a.Folder)
 	default:

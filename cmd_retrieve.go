@@ -77,13 +77,18 @@ func runRetrieve(ctx context.Context, path string, sets []string, errs io.Writer
 		Page: search.index.Page, About: search.about(c),
 	}
 	if c.Access.Live {
-		pages := web.New(web.Options{AllowHosts: c.Access.AllowHosts, Logger: log})
+		pages := web.New(liveOptions(c.Access, log))
 		defer pages.Close()
 		ready.Live = pages
 	}
 	s.Ready(ready)
 	fmt.Fprintf(errs, "%s\nlistening on %s\n", search.describe(), listener.Addr())
 	return fault.Environment(<-served)
+}
+
+// liveOptions say how pages come from the web.
+func liveOptions(a config.RetrieveAccess, log *zap.Logger) web.Options {
+	return web.Options{AllowHosts: a.AllowHosts, PerSecond: a.PerSecond, UserAgent: "mempo-train/" + version, Logger: log}
 }
 
 func serviceLimits(l config.RetrieveLimits) serving.Limits {
@@ -119,6 +124,9 @@ func checkRetrieve(ctx context.Context, path string, sets []string, out io.Write
 		f.problem(search.close())
 	}
 	f.heading("service")
+	if a := c.Access; a.Live {
+		f.line("pages that the corpus does not have: from the web, %s", boundsOfWeb(a.AllowHosts, a.PerSecond))
+	}
 	if listener, err := serving.Listen(c.Retrieve.Listen); err != nil {
 		f.problem(fault.Environment(err))
 	} else {

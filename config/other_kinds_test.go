@@ -88,6 +88,8 @@ func TestMistakesInOtherKindsOfFile(t *testing.T) {
 		{smallRetrieve, "retrieve.method=best", `retrieve.method is "best"`},
 		{smallRetrieve, "retrieve.rrf_k=0", "retrieve.rrf_k is 0"},
 		{smallRetrieve, "limits.topk=0", "limits.topk is 0, allowed: 1 to 10000"},
+		{smallRetrieve, "access.per_second=-1", "access.per_second is -1, allowed: 0 or more"},
+		{smallRetrieve, "access.allow_hosts=Example.org", `access.allow_hosts is "Example.org", allowed: hosts in small ASCII letters`},
 		{smallRetrieve, "limits.concurency=0", "did you mean concurrency?"},
 		{smallWorld, "world.people=5", "world.people is 5, allowed: 6 to"},
 		{smallWorld, "world.held_out=1", "world.held_out is 1, allowed: 0.05 to 0.95"},

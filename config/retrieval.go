@@ -85,8 +85,9 @@ type RetrieveLimits struct {
 
 // RetrieveAccess is where pages come from that the corpus has none for.
 type RetrieveAccess struct {
-	Live       bool `toml:"live"`        // the web itself. false (own)
-	AllowHosts List `toml:"allow_hosts"` // the only hosts that are opened; empty: every public one. none (own)
+	Live       bool    `toml:"live"`        // the web itself. false (own)
+	AllowHosts List    `toml:"allow_hosts"` // the only hosts that are opened; empty: every public one. none (own)
+	PerSecond  float64 `toml:"per_second"`  // requests to one host; 0 is no bound. 2 (own)
 }
 
 // Qdrant is a Qdrant server.
@@ -117,7 +118,7 @@ func DefaultRetrieve() *Retrieve {
 		Limits: RetrieveLimits{
 			BodyBytes: 8 << 20, Queries: 1024, QueryBytes: 16 << 10, TopK: 100, URLs: 64, Concurrency: 1024, Timeout: 60,
 		},
-		Access: RetrieveAccess{AllowHosts: List{}},
+		Access: RetrieveAccess{AllowHosts: List{}, PerSecond: 2},
 		Qdrant: Qdrant{Address: "127.0.0.1:6334"},
 	}
 }
@@ -205,6 +206,7 @@ func (s *Retrieve) Validate() error {
 	between(&r, "limits.urls", l.URLs, 1, 10_000)
 	between(&r, "limits.concurrency", l.Concurrency, 1, 1_000_000)
 	above(&r, "limits.timeout_s", l.Timeout, 0)
+	r.web("access", s.Access.AllowHosts, s.Access.PerSecond)
 	if s.Retrieve.Backend == "qdrant" {
 		r.hostPort("qdrant.address", s.Qdrant.Address)
 		r.given("qdrant.collection", s.Qdrant.Collection, `the collection that backend "qdrant" searches`)

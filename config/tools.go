@@ -51,13 +51,18 @@ var allowedHost = regexp.MustCompile(`^([a-z0-9._-]+|\[[0-9a-f:.]+\]|[0-9a-f:]+:
 
 // checkHosts judges what an enabled access is told about hosts.
 func (a Access) checkHosts(r *rules, prefix string) {
-	for _, host := range a.AllowHosts {
+	r.web(prefix, a.AllowHosts, a.PerSecond)
+	if a.Record != "" && a.Via == "folder" {
+		r.violated(prefix+".record", quoted(a.Record), `"" with via "folder", whose pages are on disk already`)
+	}
+}
+
+// web checks which hosts are opened and how often.
+func (r *rules) web(prefix string, allowed List, perSecond float64) {
+	for _, host := range allowed {
 		if !allowedHost.MatchString(host) || strings.HasSuffix(host, ".") {
 			r.violated(prefix+".allow_hosts", quoted(host), `hosts in small ASCII letters, "host" or "host:port", without a scheme or a path`)
 		}
 	}
-	atLeast(r, prefix+".per_second", a.PerSecond, 0)
-	if a.Record != "" && a.Via == "folder" {
-		r.violated(prefix+".record", quoted(a.Record), `"" with via "folder", whose pages are on disk already`)
-	}
+	atLeast(r, prefix+".per_second", perSecond, 0)
 }
