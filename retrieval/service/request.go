@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"strings"
 )
 
 // Limits bound what clients can make the service do. All are above 0.
@@ -39,14 +38,14 @@ type retrieveRequest struct {
 func parseRetrieve(body []byte, l Limits, dimensions int) (*retrieveRequest, error) {
 	var members struct {
 		Queries      json.RawMessage `json:"queries"`
-		Vectors      [][]float32     `json:"vectors"`
+		Vectors      json.RawMessage `json:"vectors"`
 		TopK         *float64        `json:"topk"`
 		ReturnScores *bool           `json:"return_scores"`
 	}
 	if err := decode(body, &members); err != nil {
 		return nil, err
 	}
-	r := &retrieveRequest{vectors: members.Vectors, topk: usualTopK}
+	r := &retrieveRequest{topk: usualTopK}
 	if members.TopK != nil {
 		if k := *members.TopK; k != math.Trunc(k) || k < 1 || k > float64(l.TopK) {
 			return nil, fmt.Errorf("topk is %v, allowed: 1 to %d", k, l.TopK)
@@ -54,10 +53,11 @@ func parseRetrieve(body []byte, l Limits, dimensions int) (*retrieveRequest, err
 		r.topk = int(*members.TopK)
 	}
 	r.withScores = members.ReturnScores != nil && *members.ReturnScores
-	if members.Vectors != nil {
-		return r, checkVectors(members.Vectors, l, dimensions)
-	}
 	var err error
+	if given(members.Vectors) {
+		r.vectors, err = vectors(members.Vectors, l, dimensions)
+		return r, err
+	}
 	if r.queries, err = texts("queries", members.Queries, l.Queries); err != nil {
 		return nil, err
 	}
@@ -69,19 +69,18 @@ func parseRetrieve(body []byte, l Limits, dimensions int) (*retrieveRequest, err
 	return r, nil
 }
 
-func checkVectors(vectors [][]float32, l Limits, dimensions int) error {
+// vectors reads a list of vectors of so many dimensions.
+func vectors(raw json.RawMessage, l Limits, dimensions int) ([][]float32, error) {
 	if dimensions == 0 {
-		return errors.New("this service does not search by vectors")
+		return nil, errors.New("this service does not search by vectors")
 	}
-	if len(vectors) > l.Queries {
-		return fmt.Errorf("%w: %d vectors, allowed: %d", errTooMuch, len(vectors), l.Queries)
-	}
-	for k, vector := range vectors {
+	list, err := elements[[]float32]("vectors", "a list of lists of numbers", raw, l.Queries)
+	for k, vector := range list {
 		if len(vector) != dimensions {
-			return fmt.Errorf("vector %d has %d numbers, want %d", k+1, len(vector), dimensions)
+			return nil, fmt.Errorf("vector %d has %d numbers, want %d", k+1, len(vector), dimensions)
 		}
 	}
-	return nil
+	return list, err
 }
 
 // parseAccess reads {"urls": […]}; one may be a plain string.
@@ -108,15 +107,13 @@ func decode(body []byte, members any) error {
 	if wrong.Field == "" {
 		return fmt.Errorf("the body is a JSON %s, want an object", wrong.Value)
 	}
-	want := map[string]string{"topk": "a whole number", "return_scores": "true or false", "vectors": "lists of numbers"}
-	name, _, _ := strings.Cut(wrong.Field, ".")
-	return fmt.Errorf("%s holds a JSON %s, want %s", name, wrong.Value, want[name])
+	want := map[string]string{"topk": "a whole number", "return_scores": "true or false"}
+	return fmt.Errorf("%s holds a JSON %s, want %s", wrong.Field, wrong.Value, want[wrong.Field])
 }
 
 // texts reads a list of strings, or one string.
 func texts(name string, raw json.RawMessage, limit int) ([]string, error) {
-	raw = bytes.TrimSpace(raw)
-	if len(raw) == 0 || string(raw) == "null" {
+	if !given(raw) {
 		return nil, fmt.Errorf("there is no %q, want a list of strings", name)
 	}
 	if raw[0] == '"' {
@@ -124,12 +121,9 @@ func texts(name string, raw json.RawMessage, limit int) ([]string, error) {
 		err := json.Unmarshal(raw, &one)
 		return []string{one}, err
 	}
-	var some []*string
-	if err := json.Unmarshal(raw, &some); err != nil {
-		return nil, fmt.Errorf("%s is not a list of strings", name)
-	}
-	if len(some) > limit {
-		return nil, fmt.Errorf("%w: %d %s, allowed: %d", errTooMuch, len(some), name, limit)
+	some, err := elements[*string](name, "a list of strings", raw, limit)
+	if err != nil {
+		return nil, err
 	}
 	list := make([]string, len(some))
 	for k, text := range some {
@@ -137,6 +131,29 @@ func texts(name string, raw json.RawMessage, limit int) ([]string, error) {
 			return nil, fmt.Errorf("%s holds null, want strings", name)
 		}
 		list[k] = *text
+	}
+	return list, nil
+}
+
+// given reports whether a member is there and not null.
+func given(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
+
+// elements reads a list of valid JSON up to a limit. What is behind that is not looked at: a short
+// text of many empty elements would take many times its length.
+func elements[T any](name, want string, raw json.RawMessage, limit int) (list []T, err error) {
+	decoder := json.NewDecoder(bytes.NewReader(raw))
+	if open, err := decoder.Token(); err != nil || open != json.Delim('[') {
+		return nil, fmt.Errorf("%s is not %s", name, want)
+	}
+	for decoder.More() {
+		if len(list) == limit {
+			return nil, fmt.Errorf("%w: more than %d %s", errTooMuch, limit, name)
+		}
+		var element T
+		if err := decoder.Decode(&element); err != nil {
+			return nil, fmt.Errorf("%s is not %s", name, want)
+		}
+		list = append(list, element)
 	}
 	return list, nil
 }
