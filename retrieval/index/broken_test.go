@@ -257,3 +257,35 @@ func TestPages(t *testing.T) {
 		t.Errorf("a page of %d bytes, %v", len(big), err)
 	}
 }
+
+// A file that is cut while an index is open, as by copying another one over it, is an error of every
+// search and not the end of the process.
+func TestFilesThatAreCutUnderAnOpenIndex(t *testing.T) {
+	var all []retrieval.Passage
+	for k := range 3000 {
+		all = append(all, retrieval.Passage{ID: fmt.Sprint(k), Contents: fmt.Sprintf("\"Title %d\"\nwords of passage %d", k, k)})
+	}
+	for _, method := range []string{MethodBM25, MethodDense} {
+		o, encoder := buildOptions(t, all)
+		o.Graph, o.Graphs = &GraphOptions{M: 4, EFConstruction: 10}, listGraphs
+		built(t, o)
+		x := opened(t, o.Dir, Options{Method: method, Encoder: encoder, Approximate: method == MethodDense, EF: 20, Graphs: listGraphs})
+		err := filepath.WalkDir(o.Dir, func(path string, entry fs.DirEntry, err error) error {
+			if err != nil || entry.IsDir() {
+				return err
+			}
+			return os.Truncate(path, 0)
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 2 {
+			if _, err := x.SearchBatch(t.Context(), []string{"title passage"}, 3); err == nil || !strings.Contains(err.Error(), "a file was cut") {
+				t.Errorf("%s: %v", method, err)
+			}
+			if _, err := x.Page("Title 2999"); err == nil || !strings.Contains(err.Error(), "a file was cut") {
+				t.Errorf("page: %v", err)
+			}
+		}
+	}
+}

@@ -268,6 +268,7 @@ func (x *Index) encode(ctx context.Context, texts []string) (vectors [][]float32
 const spareCandidates = 8
 
 func (x *Index) byVectors(queries [][]float32, topk int) (hits [][]hit, err error) {
+	defer guarded("the index", &err)()
 	for _, query := range queries {
 		if err := checkVector(query, x.manifest.Encoder.Dimensions); err != nil {
 			return nil, fmt.Errorf("the vector of a query %w", err)
@@ -311,10 +312,11 @@ func (x *Index) choose(query []float32, rows []int32, topk int) ([]hit, error) {
 }
 
 // found puts passages in the place of hits.
-func (x *Index) found(hits [][]hit, err error) ([][]retrieval.Scored, error) {
+func (x *Index) found(hits [][]hit, err error) (_ [][]retrieval.Scored, broken error) {
 	if err != nil {
 		return nil, err
 	}
+	defer guarded("the index", &broken)()
 	results := make([][]retrieval.Scored, len(hits))
 	for q, list := range hits {
 		results[q] = make([]retrieval.Scored, len(list))

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"unsafe"
 
 	"github.com/edsrzf/mmap-go"
@@ -66,4 +67,22 @@ func checkByteOrder() error {
 		return errByteOrder
 	}
 	return nil
+}
+
+// guarded is for reading what is mapped, as defer guarded(what, &err)(): a panic becomes an error, and
+// so does the fault of a file that was cut after it was mapped, or whose disk fails, which otherwise
+// ends the process.
+func guarded(what string, err *error) func() {
+	before := debug.SetPanicOnFault(true)
+	return func() {
+		debug.SetPanicOnFault(before)
+		broken := recover()
+		if broken == nil {
+			return
+		}
+		if _, fault := broken.(interface{ Addr() uintptr }); fault {
+			broken = "a file was cut while it was in use, or its disk fails"
+		}
+		*err = fmt.Errorf("%s is broken: %v", what, broken)
+	}
 }

@@ -144,7 +144,7 @@ type storedBM25 struct {
 }
 
 func openBM25(dir string, count int, words int64) (x *storedBM25, err error) {
-	defer recovered("the inverted index", &err)
+	defer guarded("the inverted index", &err)()
 	rows, err := mapFile(filepath.Join(dir, wordRowsFile), 4*int64(count))
 	if err != nil {
 		return nil, err
@@ -157,13 +157,6 @@ func openBM25(dir string, count int, words int64) (x *storedBM25, err error) {
 		return nil, errors.Join(fmt.Errorf("%s holds %d passages, want %d", filepath.Join(dir, wordsFolder), documents, count), err, x.Close())
 	}
 	return x, nil
-}
-
-// recovered turns a panic over broken files into an error.
-func recovered(what string, err *error) {
-	if broken := recover(); broken != nil {
-		*err = fmt.Errorf("%s is broken: %v", what, broken)
-	}
 }
 
 // Close gives files and memory back.
@@ -200,7 +193,7 @@ func (c *wordCursor) at(number uint64, id bleveindex.IndexInternalID) (bool, err
 // (MaxScore: Turtle and Flood, Query evaluation, 1995), which leaves out most of the work of frequent
 // words.
 func (x *storedBM25) search(ctx context.Context, query string, topk int) (_ []hit, err error) {
-	defer recovered("the inverted index", &err)
+	defer guarded("the inverted index", &err)()
 	cursors, err := x.cursors(ctx, query)
 	defer func() {
 		for _, c := range cursors {

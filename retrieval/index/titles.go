@@ -133,7 +133,8 @@ const (
 
 // Page is the text of all passages with the title that an address or a plain title names, in the
 // order of the corpus, "" if there is none. The title stands once, in front.
-func (x *Index) Page(address string) (string, error) {
+func (x *Index) Page(address string) (_ string, err error) {
+	defer guarded("the index", &err)()
 	for _, title := range titlesIn(address) {
 		if titleKey(title) == "" {
 			continue
