@@ -93,9 +93,13 @@ func (p *program) makeIndex(ctx context.Context, path string, sets []string) (er
 			defer func() { err = firstError(err, o.Vectors.Close()) }()
 		}
 	}
+	_, missing := os.Stat(o.Dir)
 	m, err := index.Build(ctx, o)
 	if err != nil {
 		return err
+	}
+	if missing == nil {
+		progress.Line("the index is there already and stays as it is")
 	}
 	progress.Line(fmt.Sprintf("%d passages", m.Passages))
 	fmt.Fprintln(p.out, o.Dir)
