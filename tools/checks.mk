@@ -120,7 +120,7 @@ vet: $(NATIVE) ## run go vet
 lint: $(NATIVE) $(GOLANGCI) ## run golangci-lint
 	$(Q)$(WITH_TORCH) $(GOLANGCI) run --build-tags shared,browser ./...
 
-check: ## everything above: format, lint, vet, CUDA compile, test, test-shared, fuzz, test-browser
+check: ## everything: format, lint, vet, CUDA compile, test, test-shared, fuzz, test-browser
 	@$(MAKE) --no-print-directory format
 	@$(MAKE) --no-print-directory vet
 	@$(MAKE) --no-print-directory lint
