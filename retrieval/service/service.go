@@ -42,6 +42,7 @@ type Service struct {
 	metrics *metrics
 	search  atomic.Pointer[Search]
 	slots   chan struct{}
+	room    room
 	mux     *http.ServeMux
 	crowded func() bool
 }
@@ -53,13 +54,13 @@ const mostCoalesced = 256
 func New(limits Limits, timeout time.Duration, log *zap.Logger) *Service {
 	s := &Service{
 		limits: limits, timeout: timeout, log: log, metrics: newMetrics(),
-		slots: make(chan struct{}, limits.Concurrency), mux: http.NewServeMux(), crowded: func() bool { return false },
+		slots: make(chan struct{}, limits.Concurrency), room: newRoom(limits), mux: http.NewServeMux(), crowded: func() bool { return false },
 	}
 	s.mux.Handle("/retrieve", s.endpoint(http.MethodPost, s.retrieve))
 	s.mux.Handle("/access", s.endpoint(http.MethodPost, s.access))
 	s.mux.Handle("/health", s.endpoint(http.MethodGet, s.health))
 	s.mux.Handle("/metrics", s.metrics.handler())
-	s.mux.Handle("/", s.endpoint("", func(r *http.Request, _ *Search) (any, error) {
+	s.mux.Handle("/", s.endpoint("", func(r *call, _ *Search) (any, error) {
 		return nil, &statusError{http.StatusNotFound, fmt.Errorf("there is no %.100q; there are /retrieve, /access, /health and /metrics", r.URL.Path)}
 	}))
 	return s
@@ -102,10 +103,12 @@ func bad(err error) error {
 }
 
 // endpoint answers requests of one method ("" is all) with what answer returns, as JSON.
-func (s *Service) endpoint(method string, answer func(*http.Request, *Search) (any, error)) http.Handler {
+func (s *Service) endpoint(method string, answer func(*call, *Search) (any, error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		begin := time.Now()
-		reply, err := s.guarded(w, r, method, answer)
+		c := &call{Request: r}
+		defer s.room.leave(c)
+		reply, err := s.guarded(w, c, method, answer)
 		status := http.StatusOK
 		if err != nil {
 			status, reply = s.refusal(w, r, err)
@@ -125,7 +128,7 @@ func (s *Service) endpoint(method string, answer func(*http.Request, *Search) (a
 }
 
 // guarded answers a request within the limits.
-func (s *Service) guarded(w http.ResponseWriter, r *http.Request, method string, answer func(*http.Request, *Search) (any, error)) (any, error) {
+func (s *Service) guarded(w http.ResponseWriter, r *call, method string, answer func(*call, *Search) (any, error)) (any, error) {
 	if method != "" && r.Method != method {
 		w.Header().Set("Allow", method)
 		return nil, &statusError{http.StatusMethodNotAllowed, fmt.Errorf("%s takes %s, found %.20q", r.URL.Path, method, r.Method)}
@@ -144,7 +147,7 @@ func (s *Service) guarded(w http.ResponseWriter, r *http.Request, method string,
 	defer s.metrics.underWay.Dec()
 	ctx, cancel := context.WithTimeout(r.Context(), s.timeout)
 	defer cancel()
-	r = r.WithContext(ctx)
+	r.Request = r.WithContext(ctx)
 	r.Body = http.MaxBytesReader(w, r.Body, s.limits.BodyBytes)
 	return answer(r, search)
 }
@@ -196,14 +199,17 @@ type result[T any] struct {
 	Result []T `json:"result"`
 }
 
-func (s *Service) retrieve(r *http.Request, search *Search) (any, error) {
-	body, err := readBody(r)
+func (s *Service) retrieve(r *call, search *Search) (any, error) {
+	body, err := readBody(r.Request)
 	if err != nil {
 		return nil, err
 	}
 	request, err := parseRetrieve(body, s.limits, search.Dimensions)
 	if err != nil {
 		return nil, bad(err)
+	}
+	if err := s.room.take(r, int64(len(request.queries)+len(request.vectors))*int64(request.topk)); err != nil {
+		return nil, err
 	}
 	var found [][]retrieval.Scored
 	switch {
@@ -245,8 +251,8 @@ type page struct {
 	Page string `json:"page"`
 }
 
-func (s *Service) access(r *http.Request, search *Search) (any, error) {
-	body, err := readBody(r)
+func (s *Service) access(r *call, search *Search) (any, error) {
+	body, err := readBody(r.Request)
 	if err != nil {
 		return nil, err
 	}
@@ -284,7 +290,7 @@ func (s *Service) page(ctx context.Context, search *Search, address string) (str
 	return text, nil
 }
 
-func (s *Service) health(_ *http.Request, search *Search) (any, error) {
+func (s *Service) health(_ *call, search *Search) (any, error) {
 	about := map[string]any{"status": "ok"}
 	for name, value := range search.About {
 		about[name] = value

@@ -219,6 +219,53 @@ func TestTooMuchIsAnswered503(t *testing.T) {
 	}
 }
 
+// unread is a client that does not take its answer until it is released.
+type unread struct {
+	*httptest.ResponseRecorder
+	begun, release chan struct{}
+}
+
+func (u unread) Write(data []byte) (int, error) {
+	u.begun <- struct{}{}
+	<-u.release
+	return u.ResponseRecorder.Write(data)
+}
+
+// Large answers that nobody takes keep other large ones waiting, and no small one.
+func TestLargeAnswersWaitForRoom(t *testing.T) {
+	limits := small
+	limits.TopK, limits.Concurrency = 1000, 100
+	s := New(limits, time.Minute, zap.NewNop())
+	s.Ready(fakeSearch())
+	large := `{"queries":["none","none","none"],"topk":1000}`
+	client := unread{httptest.NewRecorder(), make(chan struct{}), make(chan struct{})}
+	ended := make(chan struct{}, largestAtOnce)
+	for range largestAtOnce {
+		go func() {
+			s.ServeHTTP(client, httptest.NewRequest("POST", "/retrieve", strings.NewReader(large)))
+			ended <- struct{}{}
+		}()
+		<-client.begun
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest("POST", "/retrieve", strings.NewReader(large)).WithContext(ctx))
+	if w.Code != 503 || !strings.Contains(w.Body.String(), "no answer within") {
+		t.Errorf("a large one: %d %s", w.Code, w.Body)
+	}
+	if status, reply, _ := ask(s, "POST", "/retrieve", `{"queries":["none"],"topk":1000}`); status != 200 {
+		t.Errorf("a small one: %d %s", status, reply)
+	}
+	for range largestAtOnce {
+		client.release <- struct{}{}
+		<-ended
+	}
+	if status, reply, _ := ask(s, "POST", "/retrieve", large); status != 200 {
+		t.Errorf("afterwards: %d %s", status, reply)
+	}
+}
+
 func TestASearchThatTakesTooLong(t *testing.T) {
 	search := fakeSearch()
 	search.Coalesce = true
