@@ -85,6 +85,7 @@ func TestCheckOfIndexAndService(t *testing.T) {
 	finds(t, err, fault.CodeUsage, "blank.jsonl: holds no passage")
 	serve := write(t, filepath.Join(t.TempDir(), "serve.toml"), `[retrieve]`, `index = "`+dir+`"`, `listen = "127.0.0.1:0"`)
 	shows(serve, nil, "3 passages, by bm25", "is free", "nothing stands in the way")
+	shows(serve, []string{"retrieve.approximate=true"}, `approximate is true, but it is searched by "bm25"`)
 	shows(serve, []string{"access.live=true", "access.per_second=0.5"}, "from the web, every public host, 0.5 requests a second to each")
 	shows(serve, []string{"retrieve.method=dense"}, `method "dense" needs vectors`)
 	if err := os.Remove(filepath.Join(dir, "titles.bin")); err != nil {

@@ -49,6 +49,9 @@ func openIndex(s indexSettings) (*openedSearch, error) {
 	if s.options.Method, err = m.Resolve(s.options.Method); err != nil {
 		return nil, fault.Usage(fmt.Errorf("index %s: %w", s.dir, err))
 	}
+	if s.options.Approximate && s.options.Method == index.MethodBM25 {
+		return nil, fault.Usage(fmt.Errorf("index %s: approximate is true, but it is searched by %q, which has no graph", s.dir, s.options.Method))
+	}
 	o := &openedSearch{method: s.options.Method}
 	if o.method != index.MethodBM25 {
 		if o.encoder, err = encoderOf(s.dir, m, s.encoder); err != nil {
