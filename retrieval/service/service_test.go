@@ -187,15 +187,21 @@ func TestItIsLoadingUntilItIsReady(t *testing.T) {
 	}
 }
 
-func TestTooMuchIsAnswered503(t *testing.T) {
-	search := fakeSearch()
-	begun, release := make(chan struct{}), make(chan struct{})
+// heldSearch says when a search has begun and ends it when it is released.
+func heldSearch() (search Search, begun, release chan struct{}) {
+	search = fakeSearch()
+	begun, release = make(chan struct{}), make(chan struct{})
 	quick := search.Texts
 	search.Texts = func(ctx context.Context, queries []string, topk int) ([][]retrieval.Scored, error) {
 		begun <- struct{}{}
 		<-release
 		return quick(ctx, queries, topk)
 	}
+	return search, begun, release
+}
+
+func TestTooMuchIsAnswered503(t *testing.T) {
+	search, begun, release := heldSearch()
 	s := ready(search)
 	done := make(chan int, 2)
 	for range small.Concurrency {
@@ -303,14 +309,7 @@ func TestPagesOfTheWeb(t *testing.T) {
 }
 
 func TestServingEndsInGoodOrder(t *testing.T) {
-	search := fakeSearch()
-	begun, release := make(chan struct{}), make(chan struct{})
-	quick := search.Texts
-	search.Texts = func(ctx context.Context, queries []string, topk int) ([][]retrieval.Scored, error) {
-		begun <- struct{}{}
-		<-release
-		return quick(ctx, queries, topk)
-	}
+	search, begun, release := heldSearch()
 	s := ready(search)
 	listener, err := Listen("127.0.0.1:0")
 	if err != nil {
