@@ -175,7 +175,10 @@ func (s *Service) refusal(w http.ResponseWriter, r *http.Request, err error) (st
 	return status, map[string]string{"error": err.Error()}
 }
 
-func readBody(r *http.Request) ([]byte, error) {
+func (s *Service) readBody(r *call) ([]byte, error) {
+	if err := s.room.admit(r, s.limits.BodyBytes); err != nil {
+		return nil, err
+	}
 	body, err := io.ReadAll(r.Body)
 	var tooLong *http.MaxBytesError
 	if err != nil && !errors.As(err, &tooLong) && r.Context().Err() == nil {
@@ -200,7 +203,7 @@ type result[T any] struct {
 }
 
 func (s *Service) retrieve(r *call, search *Search) (any, error) {
-	body, err := readBody(r.Request)
+	body, err := s.readBody(r)
 	if err != nil {
 		return nil, err
 	}
@@ -252,7 +255,7 @@ type page struct {
 }
 
 func (s *Service) access(r *call, search *Search) (any, error) {
-	body, err := readBody(r.Request)
+	body, err := s.readBody(r)
 	if err != nil {
 		return nil, err
 	}

@@ -272,6 +272,51 @@ func TestLargeAnswersWaitForRoom(t *testing.T) {
 	}
 }
 
+// stalled is a body of which nothing comes until it is released.
+type stalled struct{ begun, release chan struct{} }
+
+func (b stalled) Read([]byte) (int, error) {
+	b.begun <- struct{}{}
+	<-b.release
+	return 0, io.EOF
+}
+
+// Large requests that are under way keep other large ones waiting, and no small one; one that does not tell its length
+// counts as large.
+func TestLargeBodiesWaitForRoom(t *testing.T) {
+	limits := small
+	limits.BodyBytes, limits.Concurrency = 4*smallBody, 100
+	s := New(limits, time.Minute, zap.NewNop())
+	s.Ready(fakeSearch())
+	body := stalled{make(chan struct{}), make(chan struct{})}
+	ended := make(chan struct{}, largestAtOnce)
+	for range largestAtOnce {
+		go func() {
+			s.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest("POST", "/retrieve", body))
+			ended <- struct{}{}
+		}()
+		<-body.begun
+	}
+	large := `{"queries":["none"],"more":"` + strings.Repeat("x", smallBody) + `"}`
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	w := httptest.NewRecorder()
+	s.ServeHTTP(w, httptest.NewRequest("POST", "/retrieve", strings.NewReader(large)).WithContext(ctx))
+	if w.Code != 503 || !strings.Contains(w.Body.String(), "no answer within") {
+		t.Errorf("a large one: %d %s", w.Code, w.Body)
+	}
+	if status, reply, _ := ask(s, "POST", "/retrieve", `{"queries":["none"]}`); status != 200 {
+		t.Errorf("a small one: %d %s", status, reply)
+	}
+	for range largestAtOnce {
+		body.release <- struct{}{}
+		<-ended
+	}
+	if status, reply, _ := ask(s, "POST", "/retrieve", large); status != 200 {
+		t.Errorf("afterwards: %d %s", status, reply)
+	}
+}
+
 func TestASearchThatTakesTooLong(t *testing.T) {
 	search := fakeSearch()
 	search.Coalesce = true
