@@ -9,6 +9,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "draw.h"
+#include "policy_loss.h"
+
 namespace mempo::kernels {
 
 // x / sqrt(mean(x²) + eps) · weight over the last dimension; x [..., n] with 2 or 3 dimensions, weight [n].
@@ -38,22 +41,9 @@ LogitStats logit_stats(const at::Tensor& logits, const at::Tensor& targets, bool
 void logits_to_gradient(at::Tensor& logits, const at::Tensor& targets, const at::Tensor& normalizers,
                         const at::Tensor& gradient);
 
-// One token for a row of logits: what to draw by, and what came out.
-struct Draw {
-  double temperature;  // 0 = the likeliest token
-  uint64_t seed;
-  int64_t id;
-  float log_prob;  // at the temperature (1 for the likeliest), over all ids
-  int32_t redraws;
-};
 // Draws a token for each row of float32 logits [N, vocab] from the whole distribution. `valid` has one byte
 // per id, 0 = never draw it, and may be empty. CPU and float32 only; the rows run side by side.
 void sample_cpu(const at::Tensor& logits, const std::vector<uint8_t>& valid, std::vector<Draw>& draws);
-
-// The n-th number of the stream of a seed, in [0, 1).
-double uniform(uint64_t seed, uint64_t n);
-// After so many redraws nearly all mass lies on ids that are not valid: the likeliest valid one is taken.
-constexpr int32_t kMaxRedraws = 64;
 
 // The keys and values of one row's past at one layer lie in pages of keys [kv_heads, page_tokens, d] and values alike.
 struct PagedRow {
@@ -66,22 +56,6 @@ struct PagedRow {
 // and v [T, kv_heads, d] → the rows' part of out [T, heads · d]. Made for few new tokens in a row. CPU and float32 only.
 void paged_attention_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                          const std::vector<PagedRow>& rows, int64_t page_tokens, at::Tensor& out);
-
-// The loss of one token and its gradient; see LossConstants.
-struct TokenLoss {
-  double policy, kl;
-  bool clipped;
-  double log_ratio, gradient;
-};
-enum class KL { k1, abs, k2, low_var };
-struct LossConstants {
-  double clip_low, clip_high, dual_clip;
-  KL estimator;
-  double kl_coef;
-};
-// The clipped policy loss with its KL term, and d (policy + kl) / d new; kl holds its coefficient.
-TokenLoss policy_loss(double new_log_prob, double old_log_prob, double ref_log_prob, double advantage,
-                      const LossConstants& constants);
 
 // The plain forms.
 namespace plain {

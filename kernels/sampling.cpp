@@ -10,15 +10,6 @@
 
 namespace mempo::kernels {
 
-// splitmix64 (Steele, Lea, Flood 2014).
-double uniform(uint64_t seed, uint64_t n) {
-  uint64_t z = seed + (n + 1) * 0x9E3779B97F4A7C15ULL;
-  z = (z ^ (z >> 30)) * 0xBF58476D1CE4E5B9ULL;
-  z = (z ^ (z >> 27)) * 0x94D049BB133111EBULL;
-  z ^= z >> 31;
-  return static_cast<double>(z >> 11) * 0x1.0p-53;
-}
-
 namespace {
 
 // A row of logits as a distribution at a temperature: the mass of each block of ids, and of all.
@@ -55,8 +46,6 @@ class Distribution {
   }
 
  private:
-  static constexpr double kNoMass = 2e-38;  // what exponential() makes of anything below e^−87
-
   const float* logits_;
   int64_t vocab_;
   float shift_, factor_;
