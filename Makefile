@@ -21,6 +21,7 @@ Q := $(if $(V),,@)
 all: bin/mempo-train
 
 include tools/native.mk
+include tools/cuda.mk
 include tools/checks.mk
 
 # Every file that can end up in the program (Go sources, embedded files) is a prerequisite, and so is the list of them:

@@ -3,6 +3,7 @@
 
 #include <cmath>
 
+#include "cuda_forms.h"
 #include "kernels.h"
 #include "vector.h"
 
@@ -87,6 +88,7 @@ MEMPO_VECTORIZED void swiglu_row_backward(const float* gate, const float* up, co
 }  // namespace
 
 at::Tensor rms_norm(const at::Tensor& given, const at::Tensor& weight, double eps) {
+  if (const auto* on = cuda::kernels_for(given)) return cuda::rms_norm(*on, given, weight, eps);
   if (!on_cpu(given)) return plain::rms_norm(given, weight, eps);
   const at::Tensor x = contiguous_rows(given), y = at::empty(x.sizes(), x.options());
   const Rows rows(x);

@@ -25,17 +25,25 @@ CSRC_TESTS := $(sort $(wildcard csrc/tests/*.cpp))
 ASAN := $(BUILD)/asan
 ASAN_FLAGS := $(CXXFLAGS) -O1 -g1 -fno-omit-frame-pointer -fsanitize=address -Werror
 ASAN_OBJECTS := $(CPP_SOURCES:%.cpp=$(ASAN)/%.o)
+EMULATED_OBJECTS := $(CUDA_SOURCES:%.cu=$(ASAN)/emulated/%.o) $(ASAN)/csrc/tests/emulation/gpu.o
 ASAN_PROGRAMS := $(CSRC_TESTS:%.cpp=$(ASAN)/%)
 
 $(ASAN)/%.o: %.cpp $(BUILD)/compile-line | $(TORCH_READY)
 	@mkdir -p $(@D)
 	@echo "c++ $< (address sanitizer)"
-	$(Q)$(CXX) $(ASAN_FLAGS) $(INCLUDES) $(TORCH_INCLUDES) -MMD -MP -c $< -o $@
+	$(Q)$(CXX) $(ASAN_FLAGS) $(INTERFACE_FLAG) $(INCLUDES) $(TORCH_INCLUDES) -MMD -MP -c $< -o $@
 
-$(ASAN_PROGRAMS): $(ASAN)/csrc/tests/%: $(ASAN)/csrc/tests/%.o $(ASAN_OBJECTS) $(BUILD)/object-list
+# The CUDA kernels for a GPU in software; their pragmas are nvcc's.
+EMULATED_FLAGS := -x c++ -DMEMPO_EMULATED -Icsrc/tests -Wno-unknown-pragmas
+$(ASAN)/emulated/%.o: %.cu $(BUILD)/compile-line
+	@mkdir -p $(@D)
+	@echo "c++ $< (address sanitizer)"
+	$(Q)$(CXX) $(ASAN_FLAGS) $(INTERFACE_FLAG) $(EMULATED_FLAGS) -MMD -MP -c $< -o $@
+
+$(ASAN_PROGRAMS): $(ASAN)/csrc/tests/%: $(ASAN)/csrc/tests/%.o $(ASAN_OBJECTS) $(EMULATED_OBJECTS) $(BUILD)/object-list
 	$(Q)$(CXX) -fsanitize=address $(filter %.o,$^) $(LINK_TORCH) -o $@
 
--include $(ASAN_OBJECTS:.o=.d) $(ASAN_PROGRAMS:=.d)
+-include $(ASAN_OBJECTS:.o=.d) $(EMULATED_OBJECTS:.o=.d) $(ASAN_PROGRAMS:=.d)
 
 # libtorch is not instrumented: what it puts into containers looks like an overflow to an instrumented reader.
 test-csrc: $(ASAN_PROGRAMS) ## run csrc's own tests under the address sanitizer
@@ -124,7 +132,7 @@ check: ## everything: format, lint, vet, CUDA compile, test, test-shared, fuzz, 
 	@$(MAKE) --no-print-directory format
 	@$(MAKE) --no-print-directory vet
 	@$(MAKE) --no-print-directory lint
-	@$(MAKE) --no-print-directory cuda-objects
+	@$(MAKE) --no-print-directory kernels
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory test-shared
 	@$(MAKE) --no-print-directory fuzz

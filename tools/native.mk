@@ -54,10 +54,13 @@ ARCHIVE := $(BUILD)/lib/libmempo.a
 $(eval $(call write_if_changed,$(BUILD)/compile-line,$(CXX_VERSION) $(CXXFLAGS) $(INCLUDES) $(TORCH_INCLUDES)))
 $(eval $(call write_if_changed,$(BUILD)/object-list,$(OBJECTS)))
 
+# A table of CUDA kernels is called only where this hash, of its declaration, is that of this program.
+%/kernels/cuda_forms.o %/kernels/table.o: INTERFACE_FLAG = -DMEMPO_CUDA_INTERFACE='"$(shell sha256sum kernels/cuda.h | cut -c 1-16)"'
+
 $(BUILD)/obj/%.o: %.cpp $(BUILD)/compile-line | $(TORCH_READY)
 	@mkdir -p $(@D)
 	@echo "c++ $<"
-	$(Q)$(CXX) $(CXXFLAGS) $(INCLUDES) $(TORCH_INCLUDES) -MMD -MP -c $< -o $@
+	$(Q)$(CXX) $(CXXFLAGS) $(INTERFACE_FLAG) $(INCLUDES) $(TORCH_INCLUDES) -MMD -MP -c $< -o $@
 
 $(ARCHIVE): $(OBJECTS) $(BUILD)/object-list
 	@mkdir -p $(@D)
@@ -97,24 +100,3 @@ LINK_TORCH := -Wl,-rpath,$(TORCH)/lib -L$(TORCH)/lib -ltorch_cpu -lc10 $(GOMP) -
 WITH_TORCH = CGO_ENABLED=1 CGO_CPPFLAGS=-DMEMPO_SOURCES=$(SOURCES_HASH) CGO_LDFLAGS=$(call quote,-Wl$(,)--as-needed -Wl$(,)--disable-new-dtags \
 	-L$(CURDIR)/$(BUILD)/ldscript -L$(CURDIR)/$(BUILD)/lib -L$(GOTORCH_LIB) -Wl$(,)-rpath$(,)$$ORIGIN/../lib -lmempo $(LINK_TORCH))
 $(eval $(call write_if_changed,$(BUILD)/go-settings,$(shell echo $(call quote,$(WITH_TORCH)) | sha256sum)))
-
-# ---- CUDA kernels: compiled by the pinned nvcc, which needs no GPU ----
-
-NVCC_NAME := nvcc-13.0.88
-NVCC_ROOT := $(CACHE)/$(NVCC_NAME)/nvidia/cu13
-CUDA_SOURCES := $(sort $(wildcard csrc/*.cu kernels/*.cu))
-CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(BUILD)/cuda/%.o)
-NVCC_FLAGS := -std=c++17 -O3 --generate-code=arch=compute_90,code=[sm_90,compute_90] -Xcompiler -fPIC,-fvisibility=hidden
-
-$(CACHE)/$(NVCC_NAME)/wheels.json: tools/nvcc.json
-	$(Q)python3 tools/fetch_wheels.py $< $(CACHE) $(NVCC_NAME)
-
-$(BUILD)/cuda/%.o: %.cu $(BUILD)/compile-line | $(CACHE)/$(NVCC_NAME)/wheels.json $(TORCH_READY)
-	@mkdir -p $(@D)
-	@echo "nvcc $<"
-	$(Q)$(NVCC_ROOT)/bin/nvcc $(NVCC_FLAGS) $(INCLUDES) $(TORCH_INCLUDES) -MMD -MP -c $< -o $@
-
--include $(CUDA_OBJECTS:.o=.d)
-
-.PHONY: cuda-objects
-cuda-objects: $(CUDA_OBJECTS) ## compile the CUDA kernels for sm_90 (no GPU needed)

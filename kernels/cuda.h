@@ -1,0 +1,35 @@
+// The CUDA kernels as a table of launchers over raw pointers. Files of kernels include nothing of libtorch, so that nvcc
+// compiles them in seconds; their table is what libmempo_cuda.so hands over when it is loaded (cuda_forms.h).
+#pragma once
+
+#include <cstdint>
+
+namespace mempo::kernels::cuda {
+
+enum class Elements : int { float32, bfloat16 };
+
+// A launcher starts its work on a stream (a cudaStream_t) and returns null, or what is wrong. Pointers are to the device's
+// memory and may be read until the stream has come so far; T is the type that `elements` names.
+using Error = const char*;
+
+// Rows of n elements in a tensor [outer, inner, n]: row r begins at r / inner · outer_stride + r % inner · inner_stride.
+struct RowLayout {
+  int64_t rows, n, inner, outer_stride, inner_stride;
+};
+
+struct ElementwiseKernels {
+  // y [rows, n] = x / sqrt(mean(x²) + eps) · weight; x, weight [n] and y of T.
+  Error (*rms_norm)(Elements elements, const void* x, RowLayout layout, const void* weight, float eps, void* y, void* stream);
+};
+ElementwiseKernels elementwise_kernels();
+
+struct Kernels {
+  // Of this file when the kernels were compiled; those of another must not be called.
+  const char* interface;
+  ElementwiseKernels elementwise;
+};
+
+}  // namespace mempo::kernels::cuda
+
+// The name under which libmempo_cuda.so exports its table.
+extern "C" const mempo::kernels::cuda::Kernels* mempo_cuda_kernels(void);

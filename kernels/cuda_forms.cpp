@@ -1,0 +1,57 @@
+// What all CUDA forms share, and those of the norm, the rotary embedding and the gated activation.
+#include "cuda_forms.h"
+
+#include <c10/core/impl/VirtualGuardImpl.h>
+
+#include <cstring>
+
+namespace mempo::kernels::cuda {
+
+namespace {
+
+const Kernels* installed = nullptr;
+c10::DeviceType served = c10::DeviceType::CUDA;
+
+at::Tensor contiguous_rows(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
+
+}  // namespace
+
+void install(const Kernels* table, c10::DeviceType device) {
+  TORCH_CHECK(table == nullptr || std::strcmp(table->interface, MEMPO_CUDA_INTERFACE) == 0,
+              "libmempo_cuda.so is of another version of this program; `make cuda` builds it anew");
+  installed = table;
+  served = device;
+}
+
+const Kernels* kernels_for(const at::Tensor& x) {
+  const bool fits = x.device().type() == served && (x.scalar_type() == at::kFloat || x.scalar_type() == at::kBFloat16);
+  return fits ? installed : nullptr;
+}
+
+Elements elements_of(const at::Tensor& x) {
+  return x.scalar_type() == at::kBFloat16 ? Elements::bfloat16 : Elements::float32;
+}
+
+void* stream_of(const at::Tensor& x) {
+  if (x.is_cpu()) return nullptr;
+  return c10::impl::VirtualGuardImpl(x.device().type()).getStream(x.device()).native_handle();
+}
+
+void check(Error error) { TORCH_CHECK(error == nullptr, "a CUDA kernel could not be started: ", error); }
+
+RowLayout layout_of(const at::Tensor& x) {
+  TORCH_CHECK(x.dim() == 2 || x.dim() == 3, "rows of a tensor of 2 or 3 dimensions are needed");
+  TORCH_CHECK(x.stride(-1) == 1, "the last dimension must be contiguous");
+  const int64_t inner = x.dim() == 3 ? x.size(1) : 1;
+  return {x.size(0) * inner, x.size(-1), inner, x.stride(0), x.dim() == 3 ? x.stride(1) : 0};
+}
+
+at::Tensor rms_norm(const Kernels& kernels, const at::Tensor& given, const at::Tensor& weight, double eps) {
+  const at::Tensor x = contiguous_rows(given), y = at::empty(x.sizes(), x.options());
+  if (x.numel() == 0) return y;
+  check(kernels.elementwise.rms_norm(elements_of(x), x.const_data_ptr(), layout_of(x), weight.const_data_ptr(),
+                                     static_cast<float>(eps), y.mutable_data_ptr(), stream_of(x)));
+  return y;
+}
+
+}  // namespace mempo::kernels::cuda

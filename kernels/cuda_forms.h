@@ -1,0 +1,27 @@
+// The CUDA forms of the fused operations over tensors. They exist once a table of kernels is installed.
+#pragma once
+
+#include <ATen/ATen.h>
+
+#include "cuda.h"
+
+namespace mempo::kernels::cuda {
+
+// Takes the kernels of a table for tensors of a kind of device from here on: CUDA, or in tests the CPU with kernels that
+// run there; null takes them away. Throws where the table is of another interface.
+void install(const Kernels* table, c10::DeviceType device);
+
+// The kernels that serve a tensor by its device and dtype, or null.
+const Kernels* kernels_for(const at::Tensor& x);
+
+// For the forms: the elements of a tensor that kernels_for serves, the stream on which its device works now, and an
+// exception for what a launcher returned.
+Elements elements_of(const at::Tensor& x);
+void* stream_of(const at::Tensor& x);
+void check(Error error);
+// A tensor [outer, inner, n] or [rows, n] with contiguous rows.
+RowLayout layout_of(const at::Tensor& x);
+
+at::Tensor rms_norm(const Kernels& kernels, const at::Tensor& x, const at::Tensor& weight, double eps);
+
+}  // namespace mempo::kernels::cuda
