@@ -6,22 +6,6 @@ namespace mempo {
 
 namespace {
 
-// x · weightᵀ + bias
-at::Tensor project(const PackedBatch& batch, const at::Tensor& x, const Parameter* weight, const Parameter* bias) {
-  if (batch.packed != nullptr && batch.packed->suits(*weight, x.size(0))) {
-    const at::Tensor product = batch.packed->product(*weight, x);
-    return bias != nullptr ? product.add_(bias->weight) : product;
-  }
-  return at::linear(x, weight->weight, bias != nullptr ? bias->weight : at::Tensor());
-}
-
-// The gradient of x; those of weight and bias are added to their sums.
-at::Tensor project_backward(const at::Tensor& x, const Parameter* weight, const Parameter* bias, const at::Tensor& gradient, Gradients& sums) {
-  sums.add_product(*weight, gradient, x);
-  if (bias != nullptr) sums.of(*bias).add_(gradient.sum(0));
-  return at::mm(gradient, weight->weight);
-}
-
 // Queries, keys and values as views of one buffer [T, q + k + v].
 struct Heads {
   at::Tensor q, k, v;  // [T, heads, head_dim], [T, kv_heads, head_dim] twice
@@ -41,7 +25,7 @@ class Run {
       : c_(model.config), layer_(model.layers[static_cast<size_t>(index)]), index_(index), batch_(batch) {}
 
   void attention_block(const at::Tensor& input, Attention& attention, LayerActivations& a, bool for_backward) const {
-    a.qkv = project(batch_, norm(input, layer_.input_norm), layer_.qkv, layer_.qkv_bias);
+    a.qkv = project(batch_, norm(input, layer_.input_norm), layer_.qkv);
     const Heads h(c_, a.qkv);
     if (layer_.q_norm != nullptr) {
       if (for_backward) a.unnormalized = a.qkv.narrow(1, 0, (c_.heads + c_.kv_heads) * c_.head_dim).clone();
@@ -51,28 +35,28 @@ class Run {
     kernels::rotate_(h.q, batch_.cos, batch_.sin, 1);
     kernels::rotate_(h.k, batch_.cos, batch_.sin, 1);
     a.attended = attention.attend(index_, h.q, h.k, h.v);
-    a.middle = project(batch_, a.attended.mixed, layer_.output, layer_.output_bias).add_(input);
+    a.middle = project(batch_, a.attended.mixed, layer_.output).add_(input);
   }
 
   at::Tensor gate_up(const at::Tensor& middle) const {
-    return project(batch_, norm(middle, layer_.post_norm), layer_.gate_up, layer_.gate_up_bias);
+    return project(batch_, norm(middle, layer_.post_norm), layer_.gate_up);
   }
 
   at::Tensor mlp_output(const LayerActivations& a) const {
-    return project(batch_, kernels::swiglu(a.gate_up), layer_.down, layer_.down_bias).add_(a.middle);
+    return project(batch_, kernels::swiglu(a.gate_up), layer_.down).add_(a.middle);
   }
 
   // The gradient of `middle`.
   at::Tensor mlp_backward(const LayerActivations& a, const at::Tensor& gradient, Gradients& sums) const {
-    const at::Tensor for_hidden = project_backward(kernels::swiglu(a.gate_up), layer_.down, layer_.down_bias, gradient, sums);
+    const at::Tensor for_hidden = project_backward(kernels::swiglu(a.gate_up), layer_.down, gradient, sums);
     const at::Tensor for_gates = kernels::swiglu_backward(a.gate_up, for_hidden);
-    const at::Tensor for_norm = project_backward(norm(a.middle, layer_.post_norm), layer_.gate_up, layer_.gate_up_bias, for_gates, sums);
+    const at::Tensor for_norm = project_backward(norm(a.middle, layer_.post_norm), layer_.gate_up, for_gates, sums);
     return norm_backward(a.middle, layer_.post_norm, for_norm, sums).add_(gradient);
   }
 
   // The gradient of the layer's input, given that of `middle`.
   at::Tensor attention_backward(const LayerActivations& a, const TreeAttention& attention, const at::Tensor& gradient, Gradients& sums) const {
-    const at::Tensor for_mixed = project_backward(a.attended.mixed, layer_.output, layer_.output_bias, gradient, sums);
+    const at::Tensor for_mixed = project_backward(a.attended.mixed, layer_.output, gradient, sums);
     const at::Tensor for_qkv = at::empty_like(a.qkv);
     const Heads h(c_, a.qkv), d(c_, for_qkv);
     attention.backward(for_mixed, h.q, h.k, h.v, a.attended, d.q, d.k, d.v);
@@ -85,7 +69,7 @@ class Run {
       d.q.copy_(norm_backward(q, layer_.q_norm, d.q, sums));
       d.k.copy_(norm_backward(k, layer_.k_norm, d.k, sums));
     }
-    const at::Tensor for_norm = project_backward(norm(a.input, layer_.input_norm), layer_.qkv, layer_.qkv_bias, for_qkv, sums);
+    const at::Tensor for_norm = project_backward(norm(a.input, layer_.input_norm), layer_.qkv, for_qkv, sums);
     return norm_backward(a.input, layer_.input_norm, for_norm, sums).add_(gradient);
   }
 

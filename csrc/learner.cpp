@@ -77,10 +77,10 @@ void add_stats(mempo_loss_stats* sum, const mempo_loss_stats& one) {
 
 // Takes the memory that a step needs, so that one without memory has changed nothing.
 void make_moments(Weights& weights) {
-  for (Parameter& p : weights.all()) {
-    weights.gradients().of(p);
-    if (!p.first_moment.defined()) p.first_moment = at::zeros_like(p.master);
-    if (!p.second_moment.defined()) p.second_moment = at::zeros_like(p.master);
+  for (Parameter* p : weights.trained()) {
+    weights.gradients().of(*p);
+    if (!p->first_moment.defined()) p->first_moment = at::zeros_like(p->master);
+    if (!p->second_moment.defined()) p->second_moment = at::zeros_like(p->master);
   }
 }
 
@@ -88,22 +88,22 @@ void make_moments(Weights& weights) {
 double clip_factor(double norm, double most) { return most > 0 ? std::min(most / (norm + 1e-6), 1.0) : 1.0; }
 
 void scale_gradient(Weights& weights, const at::Tensor& factor) {
-  for (const at::Tensor& sum : weights.gradients().sums()) sum.mul_(factor);
+  for (const Parameter* p : weights.trained()) weights.gradients().of(*p).mul_(factor);
 }
 
 void adamw_step(Transformer& model, const at::Tensor& step, const mempo_update_options& o) {
   std::vector<at::Tensor> masters, gradients, first, second, steps;
-  for (Parameter& p : model.weights.all()) {
-    masters.push_back(p.master);
-    gradients.push_back(model.weights.gradients().of(p));
-    first.push_back(p.first_moment);
-    second.push_back(p.second_moment);
+  for (Parameter* p : model.weights.trained()) {
+    masters.push_back(p->master);
+    gradients.push_back(model.weights.gradients().of(*p));
+    first.push_back(p->first_moment);
+    second.push_back(p->second_moment);
     steps.push_back(step);
   }
   at::_fused_adamw_(masters, gradients, first, second, {}, steps, o.learning_rate, o.beta1, o.beta2, o.weight_decay,
                     o.eps, /*amsgrad=*/false, /*maximize=*/false);
-  for (Parameter& p : model.weights.all()) {
-    if (p.weight.scalar_type() != at::kFloat) p.weight.copy_(p.master);
+  for (Parameter* p : model.weights.trained()) {
+    if (p->weight.scalar_type() != at::kFloat) p->weight.copy_(p->master);
   }
 }
 
@@ -114,7 +114,8 @@ void adamw_step(Transformer& model, const at::Tensor& step, const mempo_update_o
 using namespace mempo;
 
 int mempo_score(mempo_model* model, int64_t rows, const int64_t* offsets, const int32_t* ids, int64_t position_count,
-                const int64_t* positions, double temperature, float* log_probs, float* entropies, mempo_error* error) {
+                const int64_t* positions, double temperature, int without_adapters, float* log_probs, float* entropies,
+                mempo_error* error) {
   return guarded(error, [&] {
     check_temperature(temperature);
     at::NoGradGuard no_grad;
@@ -125,7 +126,8 @@ int mempo_score(mempo_model* model, int64_t rows, const int64_t* offsets, const 
     run_groups(groups, [&](size_t, const RowGroup& group) {
       if (group.positions.empty()) return;
       const std::vector<int64_t> nothing(static_cast<size_t>(group.rows()), 0), nobody(static_cast<size_t>(group.rows()), -1);
-      const PackedBatch batch = model->pack(group, nothing);
+      PackedBatch batch = model->pack(group, nothing);
+      batch.adapters = without_adapters == 0;
       const Targets targets(batch, group.positions);
       TreeAttention attention({group.offsets, nobody, nothing});
       const at::Tensor predicting = model->hidden_states(batch, attention).index_select(0, targets.sources);

@@ -61,6 +61,28 @@ typedef enum { MEMPO_FLOAT32 = 0, MEMPO_BFLOAT16 = 1 } mempo_dtype;
  * the MLP's first product), or each layer's input only. What is missing is computed again. */
 typedef enum { MEMPO_KEEP_ALL = 0, MEMPO_RECOMPUTE_MLP = 1, MEMPO_RECOMPUTE_LAYER = 2 } mempo_checkpointing;
 
+/* Linear projections of a layer. */
+enum {
+  MEMPO_Q_PROJ = 1,
+  MEMPO_K_PROJ = 2,
+  MEMPO_V_PROJ = 4,
+  MEMPO_O_PROJ = 8,
+  MEMPO_GATE_PROJ = 16,
+  MEMPO_UP_PROJ = 32,
+  MEMPO_DOWN_PROJ = 64,
+  MEMPO_ALL_PROJECTIONS = 127
+};
+
+/* Adapters (LoRA): a projection of `targets`, a sum of the values above, gives W x + scale · B (A x), with A [rank, in]
+ * and B [out, rank]. They are all that is trained: the other weights have neither float32 masters beside a narrower
+ * compute dtype, nor gradients, nor moments. In place of ".weight" the names of A and B end in ".lora_A.weight" and
+ * ".lora_B.weight"; both are zero at first. Rank 0 is no adapters. */
+typedef struct {
+  int64_t rank;
+  double scale;
+  unsigned targets;
+} mempo_adapters;
+
 typedef struct {
   int64_t vocab, hidden, intermediate, layers, heads, kv_heads, head_dim;
   double rms_norm_eps;
@@ -70,6 +92,7 @@ typedef struct {
   int trainable;                /* keeps float32 master weights and gradients */
   mempo_checkpointing checkpointing;
   int64_t groups; /* that the rows of a call are split into to run side by side, each on one thread; 1 = all together */
+  mempo_adapters adapters;
 } mempo_model_config;
 
 MEMPO_API int mempo_model_new(const mempo_model_config *config, const char *device, mempo_model **out,
@@ -78,7 +101,14 @@ MEMPO_API void mempo_model_free(mempo_model *model);
 /* Copies a weight in. `tensor` is an at::Tensor*, as gotorch.Tensor wraps it; its shape must fit. */
 MEMPO_API int mempo_model_set_weight(mempo_model *model, const char *name, const void *tensor, mempo_error *error);
 
-typedef enum { MEMPO_MASTER = 0, MEMPO_FIRST_MOMENT = 1, MEMPO_SECOND_MOMENT = 2, MEMPO_GRADIENT = 3 } mempo_kind;
+/* Merged is a weight with what its adapter adds to it; it can be read only. */
+typedef enum {
+  MEMPO_MASTER = 0,
+  MEMPO_FIRST_MOMENT = 1,
+  MEMPO_SECOND_MOMENT = 2,
+  MEMPO_GRADIENT = 3,
+  MEMPO_MERGED = 4
+} mempo_kind;
 
 /* Copy `count` float32 elements of a named tensor out or in. Moments are zero before the first update. */
 MEMPO_API int mempo_model_read(mempo_model *model, mempo_kind kind, const char *name, float *out, int64_t count,
@@ -107,9 +137,10 @@ typedef struct {
 } mempo_sampled;
 
 /* `valid` has one byte per id, 0 = never sample; NULL allows all. `cache_tokens` bounds the keys and values that
- * are held, 0 = no bound: a call that needs more is MEMPO_OUT_OF_MEMORY. */
+ * are held, 0 = no bound: a call that needs more is MEMPO_OUT_OF_MEMORY. `without_adapters` leaves them out of all
+ * that the session computes. */
 MEMPO_API int mempo_session_new(mempo_model *model, const uint8_t *valid, int64_t valid_count, int64_t cache_tokens,
-                                mempo_session **out, mempo_error *error);
+                                int without_adapters, mempo_session **out, mempo_error *error);
 MEMPO_API void mempo_session_free(mempo_session *session);
 MEMPO_API int mempo_session_open(mempo_session *session, int64_t *row, mempo_error *error);
 /* A new row that begins with the first `length` tokens of another and shares their pages. */
@@ -140,10 +171,10 @@ MEMPO_API int mempo_filtered_distribution(const float *logits, int64_t vocab, do
 /* ---- scoring ---- */
 
 /* log p and entropy of the tokens at `positions`: indices into the packed ids, ascending, never
- * the first token of a row. */
+ * the first token of a row. `without_adapters` leaves them out: the model is what it was before training. */
 MEMPO_API int mempo_score(mempo_model *model, int64_t rows, const int64_t *offsets, const int32_t *ids,
-                          int64_t position_count, const int64_t *positions, double temperature, float *log_probs,
-                          float *entropies, mempo_error *error);
+                          int64_t position_count, const int64_t *positions, double temperature, int without_adapters,
+                          float *log_probs, float *entropies, mempo_error *error);
 
 /* ---- learning ---- */
 

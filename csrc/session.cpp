@@ -127,9 +127,9 @@ class Reservation {
 
 class Session {
  public:
-  Session(const Transformer& model, std::vector<uint8_t> valid, int64_t cache_tokens)
+  Session(const Transformer& model, std::vector<uint8_t> valid, int64_t cache_tokens, bool adapters)
       : cache({model.config.layers, model.config.kv_heads, model.config.head_dim, at::TensorOptions().device(model.device).dtype(model.dtype)}, cache_tokens),
-        model_(model), valid_(std::move(valid)) {}
+        model_(model), valid_(std::move(valid)), adapters_(adapters) {}
 
   void step(int64_t count, const mempo_row_input* inputs, const int64_t* offsets, const int32_t* ids, mempo_sampled* out);
   void score(int64_t count, const mempo_piece* pieces, const int64_t* offsets, const int32_t* ids, int64_t position_count,
@@ -138,11 +138,13 @@ class Session {
   KVCache cache;
 
  private:
+  PackedBatch pack(const RowGroup& group, const std::vector<Stretch>& stretches) const;
   // Hidden states of a group's tokens; `stretches` are those of all rows of the call.
   at::Tensor run(const PackedBatch& batch, const RowGroup& group, const std::vector<Stretch>& stretches) const;
 
   const Transformer& model_;
   std::vector<uint8_t> valid_;
+  bool adapters_;
   std::optional<PackedWeights> packed_;
   bool tried_to_pack_ = false;  // when several rows first went on by one token each
 };
@@ -157,6 +159,12 @@ std::vector<int64_t> pasts(const std::vector<Stretch>& stretches) {
   std::vector<int64_t> all;
   for (const Stretch& s : stretches) all.push_back(s.past);
   return all;
+}
+
+PackedBatch Session::pack(const RowGroup& group, const std::vector<Stretch>& stretches) const {
+  PackedBatch batch = model_.pack(group, of_group(pasts(stretches), group));
+  batch.adapters = adapters_;
+  return batch;
 }
 
 at::Tensor Session::run(const PackedBatch& batch, const RowGroup& group, const std::vector<Stretch>& stretches) const {
@@ -184,7 +192,7 @@ void Session::step(int64_t count, const mempo_row_input* inputs, const int64_t* 
   }
   std::vector<mempo_sampled> sampled(static_cast<size_t>(count), {-1, 0.0F, 0});
   run_groups(cut_evenly(given, model_.config.groups), [&](size_t, const RowGroup& group) {
-    PackedBatch batch = model_.pack(group, of_group(pasts(stretches), group));
+    PackedBatch batch = pack(group, stretches);
     batch.packed = packed_ ? &*packed_ : nullptr;
     const at::Tensor hidden = run(batch, group, stretches);
     std::vector<int64_t> rows, last_tokens;
@@ -220,7 +228,7 @@ void Session::score(int64_t count, const mempo_piece* pieces, const int64_t* off
   }
   const Reservation reservation(cache, stretches);
   run_groups(cut_evenly(given, model_.config.groups), [&](size_t, const RowGroup& group) {
-    const PackedBatch batch = model_.pack(group, of_group(pasts(stretches), group));
+    const PackedBatch batch = pack(group, stretches);
     const at::Tensor hidden = run(batch, group, stretches);
     if (group.positions.empty()) return;
     std::vector<double> temperatures;
@@ -249,7 +257,7 @@ using mempo::present;
 using mempo::require;
 
 int mempo_session_new(mempo_model* model, const uint8_t* valid, int64_t valid_count, int64_t cache_tokens,
-                      mempo_session** out, mempo_error* error) {
+                      int without_adapters, mempo_session** out, mempo_error* error) {
   return guarded(error, [&] {
     std::vector<uint8_t> ids;
     if (valid != nullptr) {
@@ -258,7 +266,7 @@ int mempo_session_new(mempo_model* model, const uint8_t* valid, int64_t valid_co
       require(std::any_of(ids.begin(), end, [](uint8_t v) { return v != 0; }), "no id of the vocabulary is valid");
     }
     require(cache_tokens >= 0, "cache_tokens must not be negative");
-    *out = new mempo_session(*present(model), std::move(ids), cache_tokens);
+    *out = new mempo_session(*present(model), std::move(ids), cache_tokens, without_adapters == 0);
   });
 }
 

@@ -1,5 +1,8 @@
 #include "transformer.h"
 
+#include <algorithm>
+#include <cmath>
+
 #include "device.h"
 #include "layer.h"
 #include "kernels.h"
@@ -15,29 +18,41 @@ Transformer::Transformer(const mempo_model_config& c, at::Device where)
   inverse_frequencies_ = at::from_blob(const_cast<float*>(c.inverse_frequencies), {c.head_dim / 2}, at::kFloat)
                              .clone()
                              .to(where);
-  const int64_t h = c.hidden, m = c.intermediate, q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
-  embedding = weights.add({{"model.embed_tokens.weight", {c.vocab, h}}});
+  const bool frozen = c.adapters.rank > 0;
+  embedding = weights.add({{"model.embed_tokens.weight", {c.vocab, c.hidden}}}, frozen);
   for (int64_t n = 0; n < c.layers; ++n) {
-    const std::string prefix = "model.layers." + std::to_string(n) + ".", attn = prefix + "self_attn.", mlp = prefix + "mlp.";
-    Layer layer{};
-    layer.input_norm = weights.add({{prefix + "input_layernorm.weight", {h}}});
-    layer.qkv = weights.add({{attn + "q_proj.weight", {q, h}}, {attn + "k_proj.weight", {kv, h}}, {attn + "v_proj.weight", {kv, h}}});
-    if (c.qkv_bias) layer.qkv_bias = weights.add({{attn + "q_proj.bias", {q}}, {attn + "k_proj.bias", {kv}}, {attn + "v_proj.bias", {kv}}});
-    if (c.qk_norm) {
-      layer.q_norm = weights.add({{attn + "q_norm.weight", {c.head_dim}}});
-      layer.k_norm = weights.add({{attn + "k_norm.weight", {c.head_dim}}});
-    }
-    layer.output = weights.add({{attn + "o_proj.weight", {h, q}}});
-    if (c.output_bias) layer.output_bias = weights.add({{attn + "o_proj.bias", {h}}});
-    layer.post_norm = weights.add({{prefix + "post_attention_layernorm.weight", {h}}});
-    layer.gate_up = weights.add({{mlp + "gate_proj.weight", {m, h}}, {mlp + "up_proj.weight", {m, h}}});
-    if (c.mlp_bias) layer.gate_up_bias = weights.add({{mlp + "gate_proj.bias", {m}}, {mlp + "up_proj.bias", {m}}});
-    layer.down = weights.add({{mlp + "down_proj.weight", {h, m}}});
-    if (c.mlp_bias) layer.down_bias = weights.add({{mlp + "down_proj.bias", {h}}});
-    layers.push_back(layer);
+    layers.push_back(make_layer("model.layers." + std::to_string(n) + "."));
   }
-  final_norm = weights.add({{"model.norm.weight", {h}}});
-  head = c.tied_embeddings ? embedding : weights.add({{"lm_head.weight", {c.vocab, h}}});
+  final_norm = weights.add({{"model.norm.weight", {c.hidden}}}, frozen);
+  head = c.tied_embeddings ? embedding : weights.add({{"lm_head.weight", {c.vocab, c.hidden}}}, frozen);
+}
+
+Layer Transformer::make_layer(const std::string& prefix) {
+  const mempo_model_config& c = config;
+  const int64_t h = c.hidden, m = c.intermediate, q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+  const std::string attn = prefix + "self_attn.", mlp = prefix + "mlp.";
+  const bool frozen = c.adapters.rank > 0;
+  const auto norm = [&](const std::string& name, int64_t width) { return weights.add({{name + ".weight", {width}}}, frozen); };
+  Layer layer{};
+  layer.input_norm = norm(prefix + "input_layernorm", h);
+  layer.qkv = add_projection(weights, {{attn + "q_proj", q, MEMPO_Q_PROJ}, {attn + "k_proj", kv, MEMPO_K_PROJ}, {attn + "v_proj", kv, MEMPO_V_PROJ}}, h, c.qkv_bias != 0, c.adapters);
+  if (c.qk_norm) {
+    layer.q_norm = norm(attn + "q_norm", c.head_dim);
+    layer.k_norm = norm(attn + "k_norm", c.head_dim);
+  }
+  layer.output = add_projection(weights, {{attn + "o_proj", h, MEMPO_O_PROJ}}, q, c.output_bias != 0, c.adapters);
+  layer.post_norm = norm(prefix + "post_attention_layernorm", h);
+  layer.gate_up = add_projection(weights, {{mlp + "gate_proj", m, MEMPO_GATE_PROJ}, {mlp + "up_proj", m, MEMPO_UP_PROJ}}, h, c.mlp_bias != 0, c.adapters);
+  layer.down = add_projection(weights, {{mlp + "down_proj", h, MEMPO_DOWN_PROJ}}, m, c.mlp_bias != 0, c.adapters);
+  return layer;
+}
+
+at::Tensor Transformer::merged(const std::string& name) {
+  const at::Tensor whole = weights.view(MEMPO_MASTER, name);
+  const std::string ending = ".weight", stem = name.substr(0, name.size() - std::min(name.size(), ending.size()));
+  if (!weights.has(stem + kDownEnding)) return whole;
+  const at::Tensor up = weights.view(MEMPO_MASTER, stem + kUpEnding), down = weights.view(MEMPO_MASTER, stem + kDownEnding);
+  return at::addmm(whole.to(at::kFloat), up.to(at::kFloat), down.to(at::kFloat), 1, config.adapters.scale);
 }
 
 PackedBatch Transformer::pack(const RowGroup& rows, const std::vector<int64_t>& starts) const {
@@ -78,7 +93,7 @@ std::optional<PackedWeights> Transformer::packed_weights() const {
   constexpr int64_t kLeast = int64_t{64} << 20, kMost = int64_t{4} << 30;  // bytes
   if (!device.is_cpu() || dtype != at::kFloat || !PackedWeights::available()) return {};
   std::vector<const Parameter*> matrices{head};
-  for (const Layer& l : layers) matrices.insert(matrices.end(), {l.qkv, l.output, l.gate_up, l.down});
+  for (const Layer& l : layers) matrices.insert(matrices.end(), {l.qkv.weight, l.output.weight, l.gate_up.weight, l.down.weight});
   int64_t bytes = 0;
   for (const Parameter* p : matrices) bytes += static_cast<int64_t>(p->weight.nbytes());
   if (bytes < kLeast || bytes > kMost) return {};
@@ -115,6 +130,11 @@ void check_config(const mempo_model_config& c) {
   require(c.inverse_frequencies != nullptr, "inverse_frequencies are missing");
   require(c.checkpointing == MEMPO_KEEP_ALL || c.checkpointing == MEMPO_RECOMPUTE_MLP || c.checkpointing == MEMPO_RECOMPUTE_LAYER, "unknown checkpointing");
   require(c.groups >= 1, "groups is " + std::to_string(c.groups) + ", must be above 0");
+  require(c.adapters.rank >= 0, "the rank of the adapters is " + std::to_string(c.adapters.rank) + ", must not be negative");
+  if (c.adapters.rank > 0) {
+    require(c.adapters.targets != 0 && (c.adapters.targets & ~unsigned{MEMPO_ALL_PROJECTIONS}) == 0, "adapters need targets that are projections");
+    require(std::isfinite(c.adapters.scale), "the scale of the adapters is not finite");
+  }
   require(c.compute_dtype == MEMPO_FLOAT32 || c.compute_dtype == MEMPO_BFLOAT16, "unknown compute_dtype");
 }
 
@@ -147,7 +167,7 @@ int mempo_model_read(mempo_model* model, mempo_kind kind, const char* name, floa
   return mempo::guarded(error, [&] {
     check_count(*mempo::present(model), mempo::present(name), count);
     at::Tensor target = at::from_blob(out, {count}, at::kFloat);
-    const at::Tensor source = model->weights.view(kind, name);
+    const at::Tensor source = kind == MEMPO_MERGED ? model->merged(name) : model->weights.view(kind, name);
     source.defined() ? target.copy_(source.reshape({count})) : target.zero_();
   });
 }

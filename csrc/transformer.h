@@ -10,17 +10,18 @@
 #include "attention.h"
 #include "groups.h"
 #include "packed_weights.h"
+#include "projection.h"
 #include "weights.h"
 
 namespace mempo {
 
 struct Layer {
   Parameter *input_norm, *post_norm;
-  Parameter *qkv, *qkv_bias;  // query, key and value projections stacked
-  Parameter *q_norm, *k_norm;
-  Parameter *output, *output_bias;
-  Parameter *gate_up, *gate_up_bias;  // gate and up projections stacked
-  Parameter *down, *down_bias;        // absent ones are null
+  Projection qkv;  // query, key and value projections stacked
+  Parameter *q_norm, *k_norm;  // null where there are none
+  Projection output;
+  Projection gate_up;  // gate and up projections stacked
+  Projection down;
 };
 
 // Tokens of several rows, one row after the other, without padding.
@@ -29,6 +30,7 @@ struct PackedBatch {
   at::Tensor ids;                // [T] int64 on the device
   at::Tensor cos, sin;           // [T, head_dim / 2], of the angles of each token's position in its sequence
   const PackedWeights* packed = nullptr;  // to multiply by where they suit, without a backward pass
+  bool adapters = true;                   // whether they add to their projections
 };
 
 // What the backward pass of a layer reads, as far as Transformer.config says to keep it: the results of matrix products
@@ -59,6 +61,9 @@ class Transformer {
   void backward(at::Tensor gradient, const PackedBatch& batch, TreeAttention& attention, Activations& kept,
                 Gradients& sums) const;
 
+  // A weight with what its adapter adds to it, as float32.
+  at::Tensor merged(const std::string& name);
+
   // Copies for decoding; none where they are of no use, or would take too much memory.
   std::optional<PackedWeights> packed_weights() const;
 
@@ -71,6 +76,8 @@ class Transformer {
   int64_t update_count = 0;
 
  private:
+  Layer make_layer(const std::string& prefix);
+
   at::Tensor inverse_frequencies_;  // [head_dim / 2] float32
 };
 

@@ -18,7 +18,8 @@ at::Tensor& kind_of(Parameter& p, mempo_kind kind) {
     case MEMPO_MASTER: return p.master;
     case MEMPO_FIRST_MOMENT: return p.first_moment;
     case MEMPO_SECOND_MOMENT: return p.second_moment;
-    case MEMPO_GRADIENT: break;
+    case MEMPO_GRADIENT:
+    case MEMPO_MERGED: break;
   }
   throw InvalidArgument("unknown kind of tensor");
 }
@@ -27,11 +28,12 @@ at::Tensor& kind_of(Parameter& p, mempo_kind kind) {
 
 at::Tensor& Gradients::of(const Parameter& p) {
   at::Tensor& sum = sums_[p.index];
-  if (!sum.defined()) sum = at::zeros_like(p.master);
+  if (!sum.defined() && p.trained()) sum = at::zeros_like(p.master);
   return sum;
 }
 
 void Gradients::add_product(const Parameter& p, const at::Tensor& output, const at::Tensor& input) {
+  if (!p.trained()) return;
   at::Tensor& sum = sums_[p.index];
   if (output.scalar_type() != at::kFloat) {
     of(p).add_(at::mm(output.t(), input));
@@ -42,7 +44,12 @@ void Gradients::add_product(const Parameter& p, const at::Tensor& output, const 
   }
 }
 
+void Gradients::add_bias(const Parameter& p, const at::Tensor& output) {
+  if (p.trained()) of(p).add_(output.sum(0));
+}
+
 void Gradients::add_rows(const Parameter& p, const at::Tensor& ids, const at::Tensor& rows) {
+  if (!p.trained()) return;
   const at::Tensor wide = rows.to(at::kFloat);
   if (wide.is_cpu()) {
     of(p).index_add_(0, ids, wide);
@@ -65,7 +72,7 @@ bool Gradients::empty() const {
   return std::none_of(sums_.begin(), sums_.end(), [](const at::Tensor& sum) { return sum.defined(); });
 }
 
-Parameter* Weights::add(const std::vector<Part>& parts) {
+Parameter* Weights::add(const std::vector<Part>& parts, bool frozen) {
   int64_t rows = 0;
   for (const Part& part : parts) rows += part.shape[0];
   std::vector<int64_t> shape = parts[0].shape;
@@ -75,7 +82,7 @@ Parameter* Weights::add(const std::vector<Part>& parts) {
   p.index = parameters_.size() - 1;
   drop_gradients();
   p.weight = at::zeros(shape, at::TensorOptions().device(device_).dtype(dtype_));
-  if (trainable_) {
+  if (trainable_ && !frozen) {
     p.master = dtype_ == at::kFloat ? p.weight : at::zeros(shape, p.weight.options().dtype(at::kFloat));
   }
   int64_t begin = 0;
@@ -99,22 +106,32 @@ void Weights::set(const std::string& name, const at::Tensor& value) {
   require(value.defined(), name + ": the tensor given holds nothing");
   require(value.sizes() == at::IntArrayRef(s.shape),
           name + ": shape " + shape_text(value.sizes()) + " given, " + shape_text(s.shape) + " expected");
-  if (trainable_) s.parameter->master.narrow(0, s.begin, s.rows).copy_(value);
+  if (s.parameter->trained()) s.parameter->master.narrow(0, s.begin, s.rows).copy_(value);
   s.parameter->weight.narrow(0, s.begin, s.rows).copy_(value);
 }
 
 at::Tensor Weights::view(mempo_kind kind, const std::string& name) {
   const Slice& s = slice(name);
-  if (kind == MEMPO_MASTER && !trainable_) return s.parameter->weight.narrow(0, s.begin, s.rows);
+  if (kind == MEMPO_MASTER && !s.parameter->trained()) return s.parameter->weight.narrow(0, s.begin, s.rows);
   const at::Tensor& whole = kind == MEMPO_GRADIENT ? gradients_.sums()[s.parameter->index] : kind_of(*s.parameter, kind);
   return whole.defined() ? whole.narrow(0, s.begin, s.rows) : at::Tensor();
 }
 
 at::Tensor Weights::make(mempo_kind kind, const std::string& name) {
   require(trainable_, "the model was not loaded for training");
-  at::Tensor& whole = kind_of(*slice(name).parameter, kind);
-  if (!whole.defined()) whole = at::zeros_like(slice(name).parameter->master);
+  Parameter& p = *slice(name).parameter;
+  require(p.trained(), name + " is not trained: only adapters are");
+  at::Tensor& whole = kind_of(p, kind);
+  if (!whole.defined()) whole = at::zeros_like(p.master);
   return view(kind, name);
+}
+
+std::vector<Parameter*> Weights::trained() {
+  std::vector<Parameter*> found;
+  for (Parameter& p : parameters_) {
+    if (p.trained()) found.push_back(&p);
+  }
+  return found;
 }
 
 void Weights::write_master(const std::string& name, const at::Tensor& value) {

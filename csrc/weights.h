@@ -16,20 +16,24 @@ namespace mempo {
 // forward pass runs one matrix product for them; their names are slices of its rows.
 struct Parameter {
   at::Tensor weight;    // compute dtype
-  at::Tensor master;    // float32; the same storage as weight when that is float32
+  at::Tensor master;    // float32; the same storage as weight when that is float32; undefined for what is not trained
   at::Tensor first_moment, second_moment;  // float32; undefined before the first update
   size_t index;
+  bool trained() const { return master.defined(); }
 };
 
-// The gradients of all parameters, summed in place: float32, undefined until something is added.
+// The gradients of all parameters, summed in place: float32, undefined until something is added. Those that are not
+// trained have none, and what is added to theirs is not computed.
 class Gradients {
  public:
   explicit Gradients(size_t parameters) : sums_(parameters) {}
 
-  // The sum of one, made (as zeros) when it is not there yet.
+  // The sum of one, made (as zeros) when it is not there yet; stays undefined for one that is not trained.
   at::Tensor& of(const Parameter& p);
   // Adds outputᵀ · input, the gradient of a projection's weight; both have a row for each token.
   void add_product(const Parameter& p, const at::Tensor& output, const at::Tensor& input);
+  // Adds the sum over output's tokens, the gradient of a projection's bias.
+  void add_bias(const Parameter& p, const at::Tensor& output);
   // Adds rows[t] to row ids[t], in the same order every time.
   void add_rows(const Parameter& p, const at::Tensor& ids, const at::Tensor& rows);
   void add(Gradients&& others);
@@ -50,17 +54,18 @@ class Weights {
     std::string name;
     std::vector<int64_t> shape;
   };
-  // Adds a tensor that holds `parts` stacked along their first dimension.
-  Parameter* add(const std::vector<Part>& parts);
+  // Adds a tensor that holds `parts` stacked along their first dimension; a frozen one is never trained.
+  Parameter* add(const std::vector<Part>& parts, bool frozen = false);
 
   void set(const std::string& name, const at::Tensor& value);
-  // A float32 view of a named tensor; undefined if that kind does not exist (yet).
+  bool has(const std::string& name) const { return slices_.count(name) > 0; }
+  // A view of a named tensor; undefined if that kind does not exist (yet). The master of what has none is its weight.
   at::Tensor view(mempo_kind kind, const std::string& name);
   // Like view, but makes moments that do not exist yet.
   at::Tensor make(mempo_kind kind, const std::string& name);
   void write_master(const std::string& name, const at::Tensor& value);
 
-  std::deque<Parameter>& all() { return parameters_; }
+  std::vector<Parameter*> trained();
   // Sums over micro-batches.
   Gradients& gradients() { return gradients_; }
   void drop_gradients() { gradients_ = Gradients(parameters_.size()); }

@@ -117,6 +117,10 @@ func modelNew(a model.Architecture, device string, o Options, dtype string, grou
 	if !known {
 		return nil, fmt.Errorf(`activation checkpointing is %q; allowed are "none", "mlp" and "layer"`, o.ActivationCheckpointing)
 	}
+	adapters, err := adaptersOf(o.Adapters)
+	if err != nil {
+		return nil, err
+	}
 	frequencies := a.Rope.InverseFrequencies(a.HeadDim)
 	inC := C.CBytes(unsafe.Slice((*byte)(unsafe.Pointer(first(frequencies))), 4*len(frequencies)))
 	defer C.free(inC)
@@ -127,7 +131,7 @@ func modelNew(a model.Architecture, device string, o Options, dtype string, grou
 		qkv_bias: cBool(a.QKVBias), output_bias: cBool(a.OutputBias), mlp_bias: cBool(a.MLPBias),
 		qk_norm: cBool(a.QKNorm), tied_embeddings: cBool(a.TiedEmbeddings),
 		inverse_frequencies: (*C.float)(inC), trainable: cBool(o.Trainable),
-		checkpointing: checkpointing, groups: C.int64_t(groups),
+		checkpointing: checkpointing, groups: C.int64_t(groups), adapters: adapters,
 	}
 	if dtype == bfloat16Name {
 		config.compute_dtype = C.MEMPO_BFLOAT16
@@ -136,7 +140,7 @@ func modelNew(a model.Architecture, device string, o Options, dtype string, grou
 	defer free()
 	var e C.mempo_error
 	var handle modelHandle
-	err := check(C.mempo_model_new(&config, c, &handle, &e), &e)
+	err = check(C.mempo_model_new(&config, c, &handle, &e), &e)
 	return handle, err
 }
 
@@ -150,7 +154,7 @@ func modelSetWeight(m modelHandle, name string, tensor unsafe.Pointer) error {
 	return check(C.mempo_model_set_weight(m, c, tensor, &e), &e)
 }
 
-// The kinds of tensor a model carries, beside those of package model.
+// What a model carries beside the kinds of tensor of package model.
 const gradient model.TensorKind = "gradient"
 
 func kindOf(kind model.TensorKind) (C.mempo_kind, error) {
@@ -161,6 +165,8 @@ func kindOf(kind model.TensorKind) (C.mempo_kind, error) {
 		return C.MEMPO_FIRST_MOMENT, nil
 	case model.SecondMoment:
 		return C.MEMPO_SECOND_MOMENT, nil
+	case model.Merged:
+		return C.MEMPO_MERGED, nil
 	case gradient:
 		return C.MEMPO_GRADIENT, nil
 	}
@@ -202,7 +208,7 @@ func sessionNew(m modelHandle, o model.SessionOptions) (sessionHandle, error) {
 			bytes[id] = 1
 		}
 	}
-	err := check(C.mempo_session_new(m, (*C.uint8_t)(first(bytes)), C.int64_t(len(bytes)), C.int64_t(o.CacheTokens), &handle, &e), &e)
+	err := check(C.mempo_session_new(m, (*C.uint8_t)(first(bytes)), C.int64_t(len(bytes)), C.int64_t(o.CacheTokens), cBool(o.Base), &handle, &e), &e)
 	return handle, err
 }
 
@@ -279,11 +285,11 @@ func filteredDistribution(logits []float32, s model.Sampling) ([]float32, error)
 	return out, err
 }
 
-func score(m modelHandle, p *packedRows, temperature float64) (logProbs, entropies []float32, err error) {
+func score(m modelHandle, p *packedRows, temperature float64, base bool) (logProbs, entropies []float32, err error) {
 	logProbs, entropies = make([]float32, len(p.positions)), make([]float32, len(p.positions))
 	var e C.mempo_error
 	code := C.mempo_score(m, C.int64_t(p.rows()), (*C.int64_t)(first(p.allOffsets())), (*C.int32_t)(first(p.ids)),
-		C.int64_t(len(p.positions)), (*C.int64_t)(first(p.positions)), C.double(temperature),
+		C.int64_t(len(p.positions)), (*C.int64_t)(first(p.positions)), C.double(temperature), cBool(base),
 		cFloats(logProbs), cFloats(entropies), &e)
 	return logProbs, entropies, check(code, &e)
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"github.com/wangkuiyi/gotorch"
@@ -13,9 +14,11 @@ import (
 
 // Options say how a model is loaded.
 type Options struct {
-	DType                   string // compute dtype: "auto" (float32 on a CPU, bfloat16 on CUDA), "float32", "bfloat16"
-	Trainable               bool   // keep float32 master weights, so that it can learn
-	ActivationCheckpointing string // what the backward pass computes again: "none" (or ""), "mlp" or "layer"
+	DType                   string         // compute dtype: "auto" (float32 on a CPU, bfloat16 on CUDA), "float32", "bfloat16"
+	Trainable               bool           // keep float32 master weights, so that it can learn
+	ActivationCheckpointing string         // what the backward pass computes again: "none" (or ""), "mlp" or "layer"
+	Adapters                model.Adapters // of a trainable model: what is trained in place of its weights
+	Seed                    uint64         // of the adapters' first values
 }
 
 // Model is a language model on the device. It implements model.Policy, model.Scorer,
@@ -24,7 +27,8 @@ type Model struct {
 	*Runtime
 	Architecture model.Architecture
 	handle       modelHandle
-	sizes        map[string]int // elements of each parameter
+	adapters     model.Adapters
+	sizes        map[string]int // elements of each weight, adapters' ones among them
 	groups       int            // of the rows of a call, which run side by side
 }
 
@@ -56,8 +60,8 @@ func (r *Runtime) Load(dir string, o Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &Model{Runtime: r, Architecture: architecture, sizes: map[string]int{}, groups: r.groupsOf(architecture.Parameters())}
-	for _, p := range architecture.Parameters() {
+	m := &Model{Runtime: r, Architecture: architecture, adapters: o.Adapters, sizes: map[string]int{}, groups: r.groupsOf(architecture.Parameters())}
+	for _, p := range slices.Concat(architecture.Parameters(), architecture.AdapterParameters(o.Adapters)) {
 		m.sizes[p.Name] = elements(p.Shape)
 	}
 	err = r.do(func() error {
@@ -68,6 +72,11 @@ func (r *Runtime) Load(dir string, o Options) (*Model, error) {
 			return modelSetWeight(m.handle, name, tensor)
 		})
 	})
+	for _, p := range architecture.AdapterParameters(o.Adapters) {
+		if err == nil {
+			err = m.WriteFloat32(model.Master, p.Name, p.Start(o.Seed))
+		}
+	}
 	if err != nil {
 		m.Close()
 		return nil, fmt.Errorf("loading model %s: %w", dir, err)
@@ -151,6 +160,10 @@ func (m *Model) Close() error {
 
 // Score implements model.Scorer.
 func (m *Model) Score(rows []model.ScoreRow, temperature float64) ([]model.RowScores, error) {
+	return m.score(rows, temperature, false)
+}
+
+func (m *Model) score(rows []model.ScoreRow, temperature float64, base bool) ([]model.RowScores, error) {
 	var packed packedRows
 	for _, row := range rows {
 		if err := checkPositions(row.IDs, row.Positions); err != nil {
@@ -164,7 +177,7 @@ func (m *Model) Score(rows []model.ScoreRow, temperature float64) ([]model.RowSc
 	}
 	var logProbs, entropies []float32
 	err := m.do(func() (err error) {
-		logProbs, entropies, err = score(m.handle, &packed, temperature)
+		logProbs, entropies, err = score(m.handle, &packed, temperature, base)
 		return err
 	})
 	if err != nil {
@@ -220,7 +233,10 @@ func TokenLoss(newLogProbs []float32, row model.TrainRow, o model.LossOptions) (
 }
 
 // Parameters implements model.State.
-func (m *Model) Parameters() []model.Parameter { return m.Architecture.Parameters() }
+func (m *Model) Parameters() []model.Parameter { return m.Architecture.Trained(m.adapters) }
+
+// Adapters implements model.State.
+func (m *Model) Adapters() model.Adapters { return m.adapters }
 
 // ReadFloat32 implements model.State.
 func (m *Model) ReadFloat32(kind model.TensorKind, name string) ([]float32, error) {

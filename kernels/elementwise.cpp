@@ -118,7 +118,7 @@ at::Tensor rms_norm_backward(const at::Tensor& given, const at::Tensor& weight, 
       }
     }
   });
-  weight_gradient.add_(tasks == 1 ? partial[0] : partial.sum(0));
+  if (weight_gradient.defined()) weight_gradient.add_(tasks == 1 ? partial[0] : partial.sum(0));
   return dx;
 }
 

@@ -16,7 +16,7 @@ namespace mempo::kernels {
 
 // x / sqrt(mean(x²) + eps) · weight over the last dimension; x [..., n] with 2 or 3 dimensions, weight [n].
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);
-// The gradient of x, given that of the result; that of the weight is added to `weight_gradient` (float32).
+// The gradient of x, given that of the result; that of the weight is added to `weight_gradient` (float32), if it is defined.
 at::Tensor rms_norm_backward(const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& gradient,
                              at::Tensor& weight_gradient);
 

@@ -14,7 +14,7 @@ at::Tensor rms_norm_backward(const at::Tensor& x, const at::Tensor& weight, doub
                              at::Tensor& weight_gradient) {
   const at::Tensor wide = x.to(at::kFloat), g = gradient.to(at::kFloat);
   const at::Tensor scale = wide.square().mean(-1, /*keepdim=*/true).add(eps).rsqrt();
-  weight_gradient.add_(g.mul(wide).mul(scale).reshape({-1, x.size(-1)}).sum(0));
+  if (weight_gradient.defined()) weight_gradient.add_(g.mul(wide).mul(scale).reshape({-1, x.size(-1)}).sum(0));
   const at::Tensor weighted = g.mul(weight);
   const at::Tensor back = weighted.mul(wide).mean(-1, /*keepdim=*/true).mul(scale.pow(3));
   return weighted.mul(scale).sub(wide.mul(back)).to(x.scalar_type());

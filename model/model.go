@@ -32,6 +32,8 @@ type SessionOptions struct {
 	// CacheTokens bounds the tokens whose keys and values the session holds at a time, shared ones
 	// counted once; it is rounded up to whole pages. 0 is no bound.
 	CacheTokens int
+	// Base leaves adapters out: the rows are those of the model that they were added to.
+	Base bool
 }
 
 // Session holds the key/value caches of sequences ("rows"), in pages of a fixed number of tokens.
@@ -204,11 +206,18 @@ const (
 	SecondMoment TensorKind = "exp_avg_sq"
 )
 
+// Merged is a weight of the model as it computes, float32, with what its adapter adds to it. It can
+// be read only, of every weight of the model's own files, whether it is trained or not.
+const Merged TensorKind = "merged"
+
 // State gives access to the tensors of a model that is being trained, for checkpoints. Parameter
-// names are those of the model's own safetensors files; tied parameters occur once.
+// names are those of the model's own safetensors files, or of Architecture.AdapterParameters; tied
+// parameters occur once.
 type State interface {
-	// Parameters lists names with shapes, in a fixed order.
+	// Parameters lists what is trained, names with shapes, in a fixed order.
 	Parameters() []Parameter
+	// Adapters says which adapters are trained; none where every weight is.
+	Adapters() Adapters
 	// ReadFloat32 copies a tensor out; moments are all zero before the first Update.
 	ReadFloat32(kind TensorKind, name string) ([]float32, error)
 	// WriteFloat32 sets a tensor, of which data holds every element in row-major order.

@@ -221,6 +221,8 @@ func (a *toyActor) ResetPeak() error { return nil }
 
 func (a *toyActor) Parameters() []model.Parameter { return a.parameters }
 
+func (a *toyActor) Adapters() model.Adapters { return model.Adapters{} }
+
 func (a *toyActor) ReadFloat32(kind model.TensorKind, name string) ([]float32, error) {
 	if kind == model.Master && name == embedding {
 		return slices.Clone(a.weights), nil

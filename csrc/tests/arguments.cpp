@@ -122,16 +122,16 @@ void batches() {
   for (const WrongBatch& b : wrong) {
     const auto rows = static_cast<int64_t>(b.offsets.size()) - 1, count = static_cast<int64_t>(b.positions.size());
     FAILS(MEMPO_INVALID, b.part, mempo_score, model.get(), rows, b.offsets.data(), b.ids.data(), count, b.positions.data(),
-          b.temperature, log_probs.data(), entropies.data());
+          b.temperature, 0, log_probs.data(), entropies.data());
     mempo_loss_options options = plain_loss();
     options.temperature = b.temperature;
     FAILS(MEMPO_INVALID, b.part, mempo_forward_backward, model.get(), rows, b.offsets.data(), b.ids.data(),
           alone.parents.data(), alone.starts.data(), 1, &rows, count, b.positions.data(), &inputs, &options, &stats);
   }
   const Batch good = random_batch(1, {3});
-  FAILS(MEMPO_INVALID, "row", mempo_score, model.get(), -1, good.offsets.data(), good.ids.data(), 1, good.positions.data(), 1,
+  FAILS(MEMPO_INVALID, "row", mempo_score, model.get(), -1, good.offsets.data(), good.ids.data(), 1, good.positions.data(), 1, 0,
         log_probs.data(), entropies.data());
-  FAILS(MEMPO_INVALID, "null", mempo_score, nullptr, 1, good.offsets.data(), good.ids.data(), 1, good.positions.data(), 1,
+  FAILS(MEMPO_INVALID, "null", mempo_score, nullptr, 1, good.offsets.data(), good.ids.data(), 1, good.positions.data(), 1, 0,
         log_probs.data(), entropies.data());
 }
 
@@ -189,11 +189,11 @@ void sessions() {
   const Model model = make(qwen3(), false);
   const uint8_t none[] = {0, 0, 0};
   mempo_session* made = nullptr;
-  FAILS(MEMPO_INVALID, "valid", mempo_session_new, model.get(), none, 3, 0, &made);
-  FAILS(MEMPO_INVALID, "valid", mempo_session_new, model.get(), none, -1, 0, &made);
-  FAILS(MEMPO_INVALID, "null", mempo_session_new, nullptr, nullptr, 0, 0, &made);
+  FAILS(MEMPO_INVALID, "valid", mempo_session_new, model.get(), none, 3, 0, 0, &made);
+  FAILS(MEMPO_INVALID, "valid", mempo_session_new, model.get(), none, -1, 0, 0, &made);
+  FAILS(MEMPO_INVALID, "null", mempo_session_new, nullptr, nullptr, 0, 0, 0, &made);
   EXPECT(made == nullptr);
-  OK(mempo_session_new, model.get(), nullptr, 0, 0, &made);
+  OK(mempo_session_new, model.get(), nullptr, 0, 0, 0, &made);
   const Session s(made);
   int64_t row = 0, copied = 0;
   OK(mempo_session_open, s.get(), &row);

@@ -1,5 +1,5 @@
 // Gradients, updates and what is left when memory runs out.
-#include "tiny.h"
+#include "slopes.h"
 
 using namespace tiny;
 
@@ -7,19 +7,6 @@ using namespace tiny;
 extern "C" __attribute__((visibility("default"))) const char* __asan_default_options() { return "max_allocation_size_mb=8:allocator_may_return_null=1:quarantine_size_mb=1"; }
 
 namespace {
-
-int add_gradient(mempo_model* model, const Batch& b, const Columns& columns, const mempo_loss_options& options, mempo_loss_stats* stats,
-                 mempo_error* error) {
-  const mempo_loss_inputs inputs = columns.get(options.kind);
-  return mempo_forward_backward(model, b.rows(), b.offsets.data(), b.ids.data(), b.parents.data(), b.starts.data(), b.group_count(), b.groups.data(), b.count(), b.positions.data(), &inputs, &options, stats,
-                                error);
-}
-
-mempo_loss_stats add_gradient(mempo_model* model, const Batch& b, const Columns& columns, const mempo_loss_options& options = plain_loss()) {
-  mempo_loss_stats stats{};
-  OK(add_gradient, model, b, columns, options, &stats);
-  return stats;
-}
 
 std::vector<std::vector<float>> all(mempo_model* model, const mempo_model_config& c, mempo_kind kind) {
   std::vector<std::vector<float>> values;
@@ -38,51 +25,6 @@ float largest(const std::vector<std::vector<float>>& values) {
 void check_same(const std::vector<std::vector<float>>& found, const std::vector<std::vector<float>>& wanted, double tolerance) {
   for (size_t n = 0; n < wanted.size(); ++n) {
     for (size_t k = 0; k < wanted[n].size(); ++k) EXPECT_NEAR(found[n][k], wanted[n][k], tolerance);
-  }
-}
-
-// At new = old the policy loss falls by weight · advantage per nat: its slope, measured on the log-probabilities. The
-// negative log-likelihood does so everywhere, its advantages being 1.
-double measured_loss(mempo_model* model, const Batch& b, const Columns& columns) {
-  const Scores s = score(model, b);
-  double loss = 0;
-  for (size_t k = 0; k < s.log_probs.size(); ++k) loss -= double{columns.weights[k]} * columns.advantages[k] * s.log_probs[k];
-  return loss;
-}
-
-// A few elements of every tensor, moved up and down.
-void gradients_are_slopes(const Config& config, const mempo_loss_options& options) {
-  const Model model = make(config);
-  const Batch b = random_batch(11, {7, 1, 12, 2});
-  Columns columns(score(model.get(), b), 12);
-  const bool all_equal = options.kind == MEMPO_NEGATIVE_LOG_LIKELIHOOD;
-  if (all_equal) std::fill(columns.advantages.begin(), columns.advantages.end(), 1.0F);
-  const mempo_loss_stats stats = add_gradient(model.get(), b, columns, options);
-  EXPECT_EQUAL(stats.max_log_ratio, 0.0);
-  EXPECT_EQUAL(stats.clipped, 0.0);
-  EXPECT_NEAR(stats.negative_log_likelihood, all_equal ? measured_loss(model.get(), b, columns) : 0.0, 1e-5);
-  EXPECT(all_equal == (stats.policy == 0.0));
-  Random random{13};
-  for (const Named& weight : weights_of(config.c)) {
-    const std::vector<float> gradient = read(model.get(), MEMPO_GRADIENT, weight), before = read(model.get(), MEMPO_MASTER, weight);
-    for (int n = 0; n < 3; ++n) {
-      // Of the embeddings, one that the batch uses.
-      const auto limit = static_cast<int32_t>(weight.name == "model.embed_tokens.weight" ? 24 : weight.count);
-      const size_t k = static_cast<size_t>(random.below(limit) + (limit == weight.count ? 0 : 24 * b.ids[static_cast<size_t>(n)]));
-      double loss[2];
-      const float distance = 5e-3F;
-      for (int side = 0; side < 2; ++side) {
-        std::vector<float> moved = before;
-        moved[k] += side == 0 ? -distance : distance;
-        OK(mempo_model_write, model.get(), MEMPO_MASTER, weight.name.c_str(), moved.data(), weight.count);
-        loss[side] = measured_loss(model.get(), b, columns);
-      }
-      OK(mempo_model_write, model.get(), MEMPO_MASTER, weight.name.c_str(), before.data(), weight.count);
-      const double slope = (loss[1] - loss[0]) / (2.0 * distance);
-      if (std::fabs(slope - gradient[k]) > 2e-4 + 2e-2 * std::fabs(slope)) {
-        report(__FILE__, __LINE__, weight.name + ": gradient " + std::to_string(gradient[k]) + ", slope " + std::to_string(slope));
-      }
-    }
   }
 }
 
@@ -176,7 +118,7 @@ void failed_forward_passes_leak_nothing(mempo_checkpointing checkpointing) {
 void out_of_memory_while_generating() {
   const Model model = make(Config(64), false);
   mempo_session* made = nullptr;
-  OK(mempo_session_new, model.get(), nullptr, 0, 1024, &made);
+  OK(mempo_session_new, model.get(), nullptr, 0, 1024, 0, &made);
   const Session s(made);
   int64_t rows[2] = {0, 0};
   for (int64_t& row : rows) OK(mempo_session_open, s.get(), &row);
@@ -217,8 +159,7 @@ int main() {
   mempo_error error{};
   mempo_runtime_init(1, &error);
   for (const Config& config : {qwen2(), qwen3(), llama()}) {
-    gradients_are_slopes(config, plain_loss());
-    gradients_are_slopes(config, likelihood());
+    for (const mempo_loss_options& options : {plain_loss(), likelihood()}) gradients_are_slopes(make(config).get(), weights_of(config.c), options);
     for (mempo_checkpointing checkpointing : {MEMPO_RECOMPUTE_MLP, MEMPO_RECOMPUTE_LAYER}) checkpointing_changes_nothing(config, checkpointing);
   }
   for (mempo_checkpointing checkpointing : {MEMPO_KEEP_ALL, MEMPO_RECOMPUTE_MLP, MEMPO_RECOMPUTE_LAYER}) {

@@ -103,7 +103,7 @@ void generating() {
   mempo_sampled drawn[2][2] = {}, unused[2];
   for (int memory_fails = 0; memory_fails < 2; ++memory_fails) {
     mempo_session* made = nullptr;
-    OK(mempo_session_new, model.get(), nullptr, 0, 0, &made);
+    OK(mempo_session_new, model.get(), nullptr, 0, 0, 0, &made);
     const Session s(made);
     mempo_row_input inputs[2] = {{0, 0, 1, 0.9, 5, 7}, {0, 0, 1, 1, 0, 8}};
     for (auto& input : inputs) OK(mempo_session_open, s.get(), &input.row);
@@ -133,7 +133,7 @@ void scoring() {
   const Scores wanted = score(model.get(), b);
   Scores found = wanted;
   const auto call = [&](mempo_error* error) {
-    return mempo_score(model.get(), b.rows(), b.offsets.data(), b.ids.data(), b.count(), b.positions.data(), 1, found.log_probs.data(),
+    return mempo_score(model.get(), b.rows(), b.offsets.data(), b.ids.data(), b.count(), b.positions.data(), 1, 0, found.log_probs.data(),
                        found.entropies.data(), error);
   };
   EXPECT(until_enough(call, [] {}) > 20);

@@ -9,7 +9,7 @@ mempo_row_input input(int64_t row, bool sample = false, uint64_t seed = 0) { ret
 
 Session new_session(mempo_model* model, const std::vector<uint8_t>& valid = {}) {
   mempo_session* made = nullptr;
-  OK(mempo_session_new, model, valid.empty() ? nullptr : valid.data(), static_cast<int64_t>(valid.size()), 0, &made);
+  OK(mempo_session_new, model, valid.empty() ? nullptr : valid.data(), static_cast<int64_t>(valid.size()), 0, 0, &made);
   return Session(made);
 }
 

@@ -93,6 +93,29 @@ inline std::vector<Named> weights_of(const mempo_model_config& c) {
   return all;
 }
 
+// A and B of every target of the config's adapters.
+inline std::vector<Named> adapters_of(const mempo_model_config& c) {
+  const int64_t q = c.heads * c.head_dim, kv = c.kv_heads * c.head_dim;
+  const struct {
+    unsigned target;
+    const char* name;
+    int64_t in, out;
+  } projections[] = {{MEMPO_Q_PROJ, "self_attn.q_proj", c.hidden, q}, {MEMPO_K_PROJ, "self_attn.k_proj", c.hidden, kv},
+                     {MEMPO_V_PROJ, "self_attn.v_proj", c.hidden, kv}, {MEMPO_O_PROJ, "self_attn.o_proj", q, c.hidden},
+                     {MEMPO_GATE_PROJ, "mlp.gate_proj", c.hidden, c.intermediate}, {MEMPO_UP_PROJ, "mlp.up_proj", c.hidden, c.intermediate},
+                     {MEMPO_DOWN_PROJ, "mlp.down_proj", c.intermediate, c.hidden}};
+  std::vector<Named> all;
+  for (int64_t n = 0; n < c.layers; ++n) {
+    for (const auto& p : projections) {
+      if ((c.adapters.targets & p.target) == 0) continue;
+      const std::string name = "model.layers." + std::to_string(n) + "." + p.name;
+      all.push_back({name + ".lora_A.weight", c.adapters.rank * p.in});
+      all.push_back({name + ".lora_B.weight", c.adapters.rank * p.out});
+    }
+  }
+  return all;
+}
+
 // A stream of numbers in [-1, 1) (MMIX's generator, Knuth).
 struct Random {
   uint64_t state;
@@ -202,7 +225,7 @@ struct Scores {
 
 inline Scores score(mempo_model* model, const Batch& b, double temperature = 1) {
   Scores s{std::vector<float>(b.positions.size()), std::vector<float>(b.positions.size())};
-  OK(mempo_score, model, b.rows(), b.offsets.data(), b.ids.data(), b.count(), b.positions.data(), temperature,
+  OK(mempo_score, model, b.rows(), b.offsets.data(), b.ids.data(), b.count(), b.positions.data(), temperature, 0,
      s.log_probs.data(), s.entropies.data());
   return s;
 }

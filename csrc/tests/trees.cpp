@@ -173,7 +173,7 @@ void sessions_score_trees(const Config& config, uint64_t seed, int rows) {
   const Batch alone = tree.alone();
   const Scores wanted = score(model.get(), alone);
   mempo_session* made = nullptr;
-  OK(mempo_session_new, model.get(), nullptr, 0, 0, &made);
+  OK(mempo_session_new, model.get(), nullptr, 0, 0, 0, &made);
   const Session s(made);
   std::vector<int64_t> row_of(tree.whole.size());
   size_t done = 0;
@@ -208,7 +208,7 @@ void sessions_score_trees(const Config& config, uint64_t seed, int rows) {
 void pieces_share_a_row() {
   const Model model = make(qwen3(), false);
   mempo_session* made = nullptr;
-  OK(mempo_session_new, model.get(), nullptr, 0, 0, &made);
+  OK(mempo_session_new, model.get(), nullptr, 0, 0, 0, &made);
   const Session s(made);
   Random random{3};
   const std::vector<int32_t> text = random_row(random, 150);
@@ -252,7 +252,7 @@ void pieces_share_a_row() {
 void the_cache_is_bounded() {
   const Model model = make(qwen2(), false);
   mempo_session* made = nullptr;
-  OK(mempo_session_new, model.get(), nullptr, 0, 5 * 64 - 10, &made);
+  OK(mempo_session_new, model.get(), nullptr, 0, 5 * 64 - 10, 0, &made);
   const Session s(made);
   const auto pages = [&] {
     int64_t page_tokens = 0, count = 0, limit = 0;

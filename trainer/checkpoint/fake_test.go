@@ -17,6 +17,7 @@ type fakeState struct {
 	parameters []model.Parameter
 	tensors    map[string][]float32
 	updates    int64
+	adapters   model.Adapters
 	onRead     func(kind model.TensorKind, name string) error // called before each read
 }
 
@@ -40,6 +41,7 @@ func (f *fakeState) fill(step int64) *fakeState {
 }
 
 func (f *fakeState) Parameters() []model.Parameter { return f.parameters }
+func (f *fakeState) Adapters() model.Adapters      { return f.adapters }
 func (f *fakeState) UpdateCount() int64            { return f.updates }
 func (f *fakeState) SetUpdateCount(n int64)        { f.updates = n }
 
