@@ -13,6 +13,7 @@ import "time"
 type Config struct {
 	Run        Run        `toml:"run"`
 	Model      Model      `toml:"model"`
+	LoRA       LoRA       `toml:"lora"`
 	Data       Data       `toml:"data"`
 	Rollout    Rollout    `toml:"rollout"`
 	Tools      Tools      `toml:"tools"`
@@ -285,6 +286,7 @@ func Default() *Config {
 	return &Config{
 		Run:   Run{Resume: "auto"},
 		Model: Model{DType: "auto", Device: "auto", ActivationCheckpointing: "none"},
+		LoRA:  defaultLoRA(),
 		Data:  Data{Train: List{}, Eval: List{}, Mix: []Source{}, EvalMix: []Source{}, Compose: Compose{Train: []int{}, Eval: []int{}}, OverLength: "drop", Shuffle: true},
 		Rollout: Rollout{
 			QuestionsPerStep: 4, GroupSize: 16, Temperature: 1, TopP: 1, Context: "full", Format: "chat", Schedule: "auto",

@@ -54,7 +54,7 @@ var origin = regexp.MustCompile(`\((paper|source|verl|own)\)$`)
 func origins(t *testing.T, root string) map[string]string {
 	t.Helper()
 	structs := map[string]*ast.StructType{}
-	for _, name := range []string{"config.go", "sft.go", "world.go", "retrieval.go", "tools.go"} {
+	for _, name := range []string{"config.go", "lora.go", "sft.go", "world.go", "retrieval.go", "tools.go"} {
 		file, err := parser.ParseFile(token.NewFileSet(), name, nil, parser.ParseComments)
 		if err != nil {
 			t.Fatal(err)

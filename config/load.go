@@ -143,6 +143,7 @@ func (c *Config) resolve() {
 		c.Optimizer.QuestionsPerMinibatch = c.Rollout.QuestionsPerStep
 	}
 	c.Model.resolve()
+	c.LoRA.resolve()
 }
 
 func (m *Model) resolve() {

@@ -58,6 +58,8 @@ func TestMistakesInOtherKindsOfFile(t *testing.T) {
 		{smallSFT, "sft.eval_every=5", "data.eval is not set, want files of demonstrations"},
 		{smallSFT, "optimizer.final_share=1.5", "optimizer.final_share is 1.5, allowed: 0 to 1"},
 		{smallSFT, "optimizer.schedule=linear", `optimizer.schedule is "linear", allowed: "constant" or "cosine"`},
+		{smallSFT, "lora.rank=-1", "lora.rank is -1, allowed: 0 to 65536"},
+		{smallSFT, "lora={rank = 2, targets = []}", `lora.targets is empty, allowed: one or more of "q_proj", "k_proj"`},
 		{smallSFT, "run.steps=0", "run.steps is 0, allowed: 1 or more"},
 		{smallSFT, "checkpoint.keep=0", "checkpoint.keep is 0, allowed: 1 or more"},
 		{smallSFT, "sft.demonstrations_per_stp=4", "did you mean demonstrations_per_step?"},

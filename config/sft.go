@@ -9,6 +9,7 @@ import (
 type SFT struct {
 	Run        Run           `toml:"run"`
 	Model      Model         `toml:"model"`
+	LoRA       LoRA          `toml:"lora"`
 	Data       SFTData       `toml:"data"`
 	SFT        Supervision   `toml:"sft"`
 	Optimizer  SFTOptimizer  `toml:"optimizer"`
@@ -58,6 +59,7 @@ func DefaultSFT() *SFT {
 	return &SFT{
 		Run:   Run{Resume: "auto"},
 		Model: Model{DType: "auto", Device: "auto", ActivationCheckpointing: "none"},
+		LoRA:  defaultLoRA(),
 		Data:  SFTData{Train: List{}, Eval: List{}, OverLength: "drop", Shuffle: true},
 		SFT:   Supervision{DemonstrationsPerStep: 16, Format: "chat"},
 		Optimizer: SFTOptimizer{
@@ -93,6 +95,7 @@ func parseSFT(path, text string, sets []string) (*SFT, error) {
 		return nil, err
 	}
 	s.Model.resolve()
+	s.LoRA.resolve()
 	return s, nil
 }
 
@@ -123,6 +126,7 @@ func (s *SFT) Validate() error {
 	var r rules
 	s.Run.check(&r)
 	s.Model.check(&r, toTrain)
+	s.LoRA.check(&r)
 	r.files("data.train", s.Data.Train, "one or more files of demonstrations")
 	r.oneOf("data.over_length", s.Data.OverLength, "drop", "error")
 	atLeast(&r, "data.max_tokens", s.Data.MaxTokens, 0)

@@ -136,6 +136,7 @@ var device = regexp.MustCompile(`^(auto|cpu|cuda(:[0-9]+)?)$`)
 func (c *Config) checkRun(r *rules) {
 	c.Run.check(r)
 	c.Model.check(r, toTrain)
+	c.LoRA.check(r)
 	if len(c.Data.Mix) == 0 {
 		r.files("data.train", c.Data.Train, "one or more question files")
 	}
