@@ -25,7 +25,7 @@ func checkEvaluation(ctx context.Context, path string, sets []string, out io.Wri
 		p.showAsked()
 	}
 	p.showTools(ctx, "tools", p.config)
-	if _, device := p.showDevice(c.Model); device != nil {
+	if _, device := p.showDevice(c.Model, config.LoRA{}); device != nil {
 		device.Close()
 	}
 	p.heading("run folder " + c.Run.Dir)

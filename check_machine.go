@@ -25,7 +25,7 @@ import (
 
 // showModel opens the device, but loads no weights onto it.
 func (p *plan) showModel() {
-	a, engine := p.showDevice(p.config.Model)
+	a, engine := p.showDevice(p.config.Model, p.config.LoRA)
 	if engine == nil {
 		return
 	}
@@ -43,7 +43,7 @@ func (p *plan) showModel() {
 }
 
 // showDevice tells of a model and what it will run on, which is nil where it cannot run.
-func (f *findings) showDevice(m config.Model) (model.Architecture, *engine.Runtime) {
+func (f *findings) showDevice(m config.Model, l config.LoRA) (model.Architecture, *engine.Runtime) {
 	f.heading("model")
 	if err := modelPresent(m); err != nil {
 		f.problem(err)
@@ -57,6 +57,9 @@ func (f *findings) showDevice(m config.Model) (model.Architecture, *engine.Runti
 	f.line("%s: %s, %d layers, hidden size %d, %d heads (%d for keys and values), %d ids, context of %d tokens",
 		m.Path, a.Name, a.Layers, a.HiddenSize, a.Heads, a.KVHeads, a.VocabSize, a.MaxPositions)
 	f.line("%d parameters, stored as %s", parameterCount(a), a.DType)
+	if text := trainedShare(a, l); text != "" {
+		f.line("%s", text)
+	}
 	device, err := startEngine(m.Device, m.Threads)
 	if err != nil {
 		f.problem(err)
@@ -77,6 +80,7 @@ func (p *plan) load(device string) load {
 	l := load{
 		rows: c.Rollout.QuestionsPerStep * c.Rollout.GroupSize, cacheTokens: c.Rollout.KVCacheTokens, elementBytes: 4,
 		onGPU: onGPU, withReference: c.Loss.KLCoef != 0, checkpointing: c.Model.ActivationCheckpointing,
+		adapters: adaptersOf(c.LoRA),
 	}
 	if computeDType(c.Model, device) == "bfloat16" {
 		l.elementBytes = 2
@@ -162,13 +166,14 @@ func (p *plan) showState() {
 	if p.texts == nil {
 		return
 	}
-	p.checkpointBytes = source.CheckpointBytes(p.texts.architecture.Parameters())
+	adapters := adaptersOf(p.config.LoRA)
+	p.checkpointBytes = source.CheckpointBytes(p.texts.architecture.Trained(adapters), adapters)
 	if p.data == nil {
 		return
 	}
 	newest, err := newestCheckpoint(p.config.Run, checkpoint.Identity{
 		Model: p.config.Model.Path, ModelHash: source.ModelHash(),
-		TokenizerHash: p.texts.tokenizer.Hash(), DataHash: p.data.Hash,
+		TokenizerHash: p.texts.tokenizer.Hash(), DataHash: p.data.Hash, Adapters: adapters.String(),
 	})
 	if err != nil {
 		p.problem(err)

@@ -22,7 +22,7 @@ func checkSFT(path string, sets []string, out io.Writer) error {
 	j := &sftJob{config: c}
 	f.problem(j.loadData())
 	f.showLessons(j)
-	if _, device := f.showDevice(c.Model); device != nil {
+	if _, device := f.showDevice(c.Model, c.LoRA); device != nil {
 		device.Close()
 	}
 	f.showSFTFolder(j)
@@ -91,5 +91,6 @@ func (f *findings) showSFTFolder(j *sftJob) {
 		return
 	}
 	f.showBeginning(newest, c.Run.Steps, j.changes)
-	f.showDisk(c.Run.Dir, source.CheckpointBytes(j.school.architecture.Parameters()), c.Checkpoint.Keep, 0)
+	adapters := adaptersOf(c.LoRA)
+	f.showDisk(c.Run.Dir, source.CheckpointBytes(j.school.architecture.Trained(adapters), adapters), c.Checkpoint.Keep, 0)
 }

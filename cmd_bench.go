@@ -19,7 +19,6 @@ import (
 	"github.com/mempo-train/mempo-train/internal/fault"
 	"github.com/mempo-train/mempo-train/model"
 	"github.com/mempo-train/mempo-train/rollout"
-	"github.com/mempo-train/mempo-train/trainer"
 	"github.com/mempo-train/mempo-train/trainer/metrics"
 )
 
@@ -115,8 +114,7 @@ type benched struct {
 	config       *config.Config
 	architecture model.Architecture
 	runtime      *engine.Runtime
-	actor        *engine.Model
-	reference    *engine.Model // nil where no stage needs it
+	trainedModel
 }
 
 func loadBenched(c *config.Config, stages []string) (b *benched, err error) {
@@ -130,11 +128,7 @@ func loadBenched(c *config.Config, stages []string) (b *benched, err error) {
 	if b.runtime, err = startEngine(c.Model.Device, c.Model.Threads); err != nil {
 		return nil, err
 	}
-	b.actor, err = b.runtime.Load(c.Model.Path, engine.Options{DType: c.Model.DType, Trainable: true, ActivationCheckpointing: c.Model.ActivationCheckpointing})
-	if err == nil && bench.NeedsReference(stages, c.Loss.KLCoef) {
-		b.reference, err = b.runtime.Load(c.Model.Path, engine.Options{DType: c.Model.DType})
-	}
-	if err != nil {
+	if err := b.load(b.runtime, c, bench.NeedsReference(stages, c.Loss.KLCoef)); err != nil {
 		return nil, firstError(deviceFault(err), b.close())
 	}
 	return b, nil
@@ -149,12 +143,7 @@ func benchShape(c *config.Config) bench.Shape {
 }
 
 func (b *benched) close() error {
-	var err error
-	for _, m := range []*engine.Model{b.actor, b.reference} {
-		if m != nil {
-			err = firstError(err, m.Close())
-		}
-	}
+	err := b.trainedModel.close()
 	b.runtime.Close()
 	return err
 }
@@ -170,11 +159,7 @@ func (b *benched) measure(ctx context.Context, stages []string, progress metrics
 			return func() { shown.Add(1); shown.Done() }
 		},
 	}
-	var reference trainer.Reference
-	if b.reference != nil {
-		reference = b.reference
-	}
-	step, err := bench.New(b.architecture, b.actor, reference, options)
+	step, err := bench.New(b.architecture, b.actor, b.reference, options)
 	if err != nil {
 		return nil, fault.Usage(err)
 	}

@@ -115,7 +115,7 @@ func (j *sftJob) loadData() (err error) {
 func (j *sftJob) identity(source *checkpoint.Source) checkpoint.Identity {
 	return checkpoint.Identity{
 		Model: j.config.Model.Path, ModelHash: source.ModelHash(),
-		TokenizerHash: j.school.tokenizer.Hash(), DataHash: j.lessons.hash,
+		TokenizerHash: j.school.tokenizer.Hash(), DataHash: j.lessons.hash, Adapters: adaptersOf(j.config.LoRA).String(),
 	}
 }
 
@@ -136,7 +136,7 @@ func (j *sftJob) train(ctx context.Context, stop <-chan struct{}) (err error) {
 	}
 	defer device.Close()
 	j.progress.Line(fmt.Sprintf("loading %s on %s", m.Path, device.Device()))
-	learner, err := device.Load(m.Path, engine.Options{DType: m.DType, Trainable: true, ActivationCheckpointing: m.ActivationCheckpointing})
+	learner, err := loadTrained(device, m, j.config.LoRA, j.config.Run.Seed)
 	if err != nil {
 		return deviceFault(err)
 	}
@@ -192,6 +192,9 @@ func (j *sftJob) announce() {
 		}
 	}
 	j.progress.Line(j.passes())
+	if text := trainedShare(j.school.architecture, j.config.LoRA); text != "" {
+		j.progress.Line(text)
+	}
 	j.log.Info("first demonstration", zap.String("text", j.school.tokenizer.Decode(j.lessons.kept[0].IDs)))
 }
 

@@ -103,7 +103,7 @@ type job struct {
 
 	evaluator *evaluator // nil without evaluations
 
-	actor, reference *engine.Model
+	trainedModel
 }
 
 func (j *job) train(ctx context.Context, stop <-chan struct{}) (err error) {
@@ -114,7 +114,7 @@ func (j *job) train(ctx context.Context, stop <-chan struct{}) (err error) {
 	}
 	identity := checkpoint.Identity{
 		Model: j.config.Model.Path, ModelHash: source.ModelHash(),
-		TokenizerHash: j.texts.tokenizer.Hash(), DataHash: j.data.Hash,
+		TokenizerHash: j.texts.tokenizer.Hash(), DataHash: j.data.Hash, Adapters: adaptersOf(j.config.LoRA).String(),
 	}
 	newest, err := newestCheckpoint(j.config.Run, identity)
 	if err != nil {
@@ -154,6 +154,9 @@ func (j *job) train(ctx context.Context, stop <-chan struct{}) (err error) {
 // announce prints what the run will do, before anything slow happens.
 func (j *job) announce() {
 	j.progress.Line(j.config.Describe())
+	if text := trainedShare(j.texts.architecture, j.config.LoRA); text != "" {
+		j.progress.Line(text)
+	}
 	j.progress.Line(fmt.Sprintf("%d questions", len(j.data.kept)))
 	j.data.announce(j.progress.Line, j.log)
 	if j.evaluator != nil {
@@ -192,20 +195,11 @@ func (j *job) loadModels() (*engine.Runtime, error) {
 		return nil, err
 	}
 	j.progress.Line(fmt.Sprintf("loading %s on %s", m.Path, runtime.Device()))
-	j.actor, err = runtime.Load(m.Path, engine.Options{DType: m.DType, Trainable: true, ActivationCheckpointing: m.ActivationCheckpointing})
-	if err == nil && j.config.Loss.KLCoef != 0 {
-		j.reference, err = runtime.Load(m.Path, engine.Options{DType: m.DType})
-	}
-	return runtime, deviceFault(err)
+	return runtime, deviceFault(j.load(runtime, j.config, j.config.Loss.KLCoef != 0))
 }
 
 func (j *job) closeModels(runtime *engine.Runtime) error {
-	var err error
-	for _, m := range []*engine.Model{j.actor, j.reference} {
-		if m != nil {
-			err = firstError(err, m.Close())
-		}
-	}
+	err := j.close()
 	if runtime != nil {
 		runtime.Close()
 	}
@@ -222,13 +216,9 @@ func (j *job) newRun(source *checkpoint.Source, identity checkpoint.Identity) (*
 	if err != nil {
 		return nil, fault.Usage(err)
 	}
-	var reference trainer.Reference
-	if j.reference != nil {
-		reference = j.reference
-	}
 	options := trainerOptions(c, j.texts, j.tools.Tools, j.actor.Device())
 	options.Reward.Grader = j.tools.grader
-	steps, err := trainer.New(j.actor, reference, options, newWatch(j.progress))
+	steps, err := trainer.New(j.actor, j.reference, options, newWatch(j.progress))
 	if err != nil {
 		return nil, err
 	}

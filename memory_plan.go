@@ -17,6 +17,7 @@ type load struct {
 	onGPU            bool
 	withReference    bool
 	checkpointing    string // model.activation_checkpointing
+	adapters         model.Adapters
 }
 
 // memoryItem is a part of the memory, in bytes.
@@ -34,17 +35,10 @@ type memoryPlan struct {
 
 // planMemory estimates the memory of a run from the tensors that csrc makes. Small ones are not in it.
 func planMemory(a model.Architecture, l load) memoryPlan {
-	parameters := parameterCount(a)
+	trained := elementCount(a.Trained(l.adapters))
+	plan := memoryPlan{always: weightItems(a, l)}
+	plan.always = append(plan.always, memoryItem{"moments of AdamW, float32", 8 * trained})
 	element := int64(l.elementBytes)
-	var plan memoryPlan
-	plan.always = append(plan.always, memoryItem{"weights", parameters * element})
-	if l.elementBytes < 4 {
-		plan.always = append(plan.always, memoryItem{"float32 master weights", 4 * parameters})
-	}
-	plan.always = append(plan.always, memoryItem{"moments of AdamW, float32", 8 * parameters})
-	if l.withReference {
-		plan.always = append(plan.always, memoryItem{"reference model", parameters * element})
-	}
 	name, tokens := fmt.Sprintf("keys and values of %d rows of up to %d tokens", l.rows, l.trajectoryTokens), int64(l.rows)*cacheTokens(l.trajectoryTokens)
 	if bound := cacheTokens(l.cacheTokens); bound > 0 && bound < tokens {
 		name, tokens = fmt.Sprintf("keys and values of %d tokens at most", bound), bound
@@ -55,18 +49,35 @@ func planMemory(a model.Architecture, l load) memoryPlan {
 	}
 	activations, logits := activationBytes(a, l), logitBytes(a, l)
 	plan.updating = []memoryItem{
-		{"gradients, float32", 4 * parameters},
+		{"gradients, float32", 4 * trained},
 		{fmt.Sprintf("activations of a micro-batch of %d tokens", l.microBatchTokens), activations},
 		{"logits of one piece of it", logits},
 	}
 	// Going backwards, activations give way to gradients, of which the head's comes first. Behind the first micro-batch the
 	// sums of all gradients are there throughout.
 	sums := 4 * int64(a.VocabSize) * int64(a.HiddenSize)
-	if l.severalBatches {
-		sums = 4 * parameters
+	if l.severalBatches || l.adapters.Rank > 0 {
+		sums = 4 * trained
 	}
-	plan.updatePeak = max(sums+activations+logits, 4*parameters)
+	plan.updatePeak = max(sums+activations+logits, 4*trained)
 	return plan
+}
+
+// weightItems are the weights in all their forms. The reference of adapters is the model without them.
+func weightItems(a model.Architecture, l load) []memoryItem {
+	parameters, element := parameterCount(a), int64(l.elementBytes)
+	items := []memoryItem{{"weights", parameters * element}}
+	trained, masters := elementCount(a.Trained(l.adapters)), "float32 master weights"
+	if l.adapters.Rank > 0 {
+		items, masters = append(items, memoryItem{"adapters", trained * element}), "adapters in float32"
+	}
+	if l.elementBytes < 4 {
+		items = append(items, memoryItem{masters, 4 * trained})
+	}
+	if l.withReference && l.adapters.Rank == 0 {
+		items = append(items, memoryItem{"reference model", parameters * element})
+	}
+	return items
 }
 
 // keptBack is the share of the memory that the allocator holds beyond what is asked of it.
@@ -86,9 +97,11 @@ func total(items []memoryItem) int64 {
 }
 
 // parameterCount counts weights; tied ones count once.
-func parameterCount(a model.Architecture) int64 {
+func parameterCount(a model.Architecture) int64 { return elementCount(a.Parameters()) }
+
+func elementCount(parameters []model.Parameter) int64 {
 	var count int64
-	for _, p := range a.Parameters() {
+	for _, p := range parameters {
 		elements := int64(1)
 		for _, length := range p.Shape {
 			elements *= length

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/mempo-train/mempo-train/model"
@@ -69,9 +70,45 @@ func TestWhatNeedsMoreMemory(t *testing.T) {
 		"layers computed anew":  func(l *load) { l.checkpointing = "layer" },
 		"a shorter micro-batch": func(l *load) { l.microBatchTokens /= 2 },
 		"narrow numbers":        func(l *load) { l.elementBytes = 2 },
+		"adapters":              func(l *load) { l.adapters = rankOf16 },
 	} {
 		if got := peak(less); got >= usual {
 			t.Errorf("%s: %s, no less than %s", name, inBytes(got), inBytes(usual))
+		}
+	}
+}
+
+var rankOf16 = model.Adapters{Rank: 16, Alpha: 32, Targets: model.Projections}
+
+// Adapters of rank 16 on all projections of SmolLM2 are 30·16·(2·(576 + 576) + 2·(576 + 192) + 3·(576 + 1536)) numbers,
+// 3.6 % of the model's; moments and gradients are theirs alone, and the reference is the model without them.
+func TestMemoryOfAdapters(t *testing.T) {
+	const trained = 30 * 16 * (2*(576+576) + 2*(576+192) + 3*(576+1536))
+	bytes := func(items []memoryItem, name string) int64 {
+		for _, item := range items {
+			if strings.HasPrefix(item.name, name) {
+				return item.bytes
+			}
+		}
+		return 0
+	}
+	for elementBytes, masters := range map[int]int64{2: 4 * trained, 4: 0} {
+		l := load{rows: 8, trajectoryTokens: 2000, microBatchTokens: 4000, elementBytes: elementBytes, adapters: rankOf16}
+		plan := planMemory(smolLM2, l)
+		for name, want := range map[string]int64{
+			"weights": 134_515_008 * int64(elementBytes), "adapters": trained * int64(elementBytes), "adapters in float32": masters,
+			"moments": 8 * trained, "float32 master weights": 0, "reference": 0,
+		} {
+			if got := bytes(plan.always, name); got != want {
+				t.Errorf("%d bytes a number: %s take %d bytes, want %d", elementBytes, name, got, want)
+			}
+		}
+		if got := bytes(plan.updating, "gradients"); got != 4*trained {
+			t.Errorf("gradients take %d bytes", got)
+		}
+		l.withReference = true
+		if planMemory(smolLM2, l).peak() != plan.peak() {
+			t.Error("a reference takes memory")
 		}
 	}
 }

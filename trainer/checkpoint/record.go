@@ -3,7 +3,9 @@
 //
 //	model.safetensors …   a HuggingFace model folder: the weights under the source model's tensor
 //	                      names and data types, everything else byte for byte the source's
-//	trainer_state/        master.safetensors, exp_avg.safetensors, exp_avg_sq.safetensors (float32)
+//	adapter/              where adapters are trained: these alone, in PEFT's format; the weights above
+//	                      are those with the adapters added
+//	trainer_state/        of what is trained: master.safetensors, exp_avg.safetensors, exp_avg_sq.safetensors (float32)
 //	                      and record.json
 //	complete              written last
 //
@@ -13,6 +15,7 @@
 package checkpoint
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -59,10 +62,11 @@ type Identity struct {
 	ModelHash     string `json:"model_hash"`
 	TokenizerHash string `json:"tokenizer_hash"`
 	DataHash      string `json:"data_hash"`
+	Adapters      string `json:"adapters,omitempty"` // model.Adapters in words
 }
 
-// Check refuses to continue the checkpoint at path with a run of another model, tokenizer or
-// training data; the usage fault names both.
+// Check refuses to continue the checkpoint at path with a run of another model, tokenizer, training
+// data or adapters; the usage fault names both.
 func (r Record) Check(path string, run Identity) error {
 	var problem error
 	switch {
@@ -73,9 +77,13 @@ func (r Record) Check(path string, run Identity) error {
 		problem = fmt.Errorf("checkpoint %s was made with tokenizer %s, this run has tokenizer %s", path, r.TokenizerHash, run.TokenizerHash)
 	case r.DataHash != run.DataHash:
 		problem = fmt.Errorf("checkpoint %s was made with training data %s, this run has training data %s", path, r.DataHash, run.DataHash)
+	case r.Adapters != run.Adapters:
+		problem = fmt.Errorf("checkpoint %s has %s, this run has %s", path, cmp.Or(r.Adapters, noAdapters), cmp.Or(run.Adapters, noAdapters))
 	}
 	return fault.Usage(problem)
 }
+
+const noAdapters = "no adapters"
 
 // ReadRecord reads the record of a complete checkpoint. A checkpoint that is not complete, or of a
 // newer format, is a usage fault.

@@ -12,7 +12,7 @@ import (
 
 // Restore reads a complete checkpoint into a model that is to go on training: master weights,
 // moments and the update count. run says what the continuing run starts from: a checkpoint of
-// another model, tokenizer or training data is a usage fault that names both, and so is a
+// another model, tokenizer, training data or other adapters is a usage fault that names both, and so is a
 // checkpoint whose tensors do not fit the model or are not finite. After an error the state may
 // hold a part of the checkpoint.
 func Restore(path string, state model.State, run Identity) (Record, error) {

@@ -45,7 +45,7 @@ func Save(runDir string, source *Source, state model.State, record Record) (stri
 
 // SaveModel writes the model alone as the HuggingFace folder path, in place of one that may be
 // there: weights under the source's names and data types, everything else byte for byte the
-// source's. A weight that is not finite, or too large for its data type, is an error that names it,
+// source's; adapters are added to the weights, and lie beside them in a folder of their own. A weight that is not finite, or too large for its data type, is an error that names it,
 // after which the folder is as before.
 func SaveModel(path string, source *Source, state model.State) error {
 	temporary := path + durable.TempSuffix
@@ -76,6 +76,11 @@ func buildAlone(dir string, source *Source, state model.State) error {
 func buildModel(dir string, source *Source, state model.State) error {
 	if err := source.writeFiles(dir); err != nil {
 		return err
+	}
+	if state.Adapters().Rank > 0 {
+		if err := writeAdapter(filepath.Join(dir, adapterFolder), source.dir, state); err != nil {
+			return err
+		}
 	}
 	return writeModel(dir, source.entries(state), shardBytes)
 }
@@ -170,18 +175,23 @@ func split(entries []weights.Entry, limit int64) (shards [][]weights.Entry, tota
 // writeState writes master weights and moments as float32, one file for each kind.
 func writeState(dir string, state model.State) error {
 	for _, kind := range kinds {
-		var entries []weights.Entry
-		for _, parameter := range state.Parameters() {
-			entries = append(entries, weights.Entry{
-				Name: parameter.Name, DType: weights.F32, Shape: parameter.Shape,
-				Data: func() ([]byte, error) { return readFinite(state, kind, parameter.Name, weights.F32) },
-			})
-		}
-		if err := weights.WriteFile(stateFile(dir, kind), entries); err != nil {
+		if err := weights.WriteFile(stateFile(dir, kind), stateEntries(state, kind, "")); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// stateEntries lists the tensors of what is trained, as float32, with a prefix to their names.
+func stateEntries(state model.State, kind model.TensorKind, prefix string) []weights.Entry {
+	var entries []weights.Entry
+	for _, parameter := range state.Parameters() {
+		entries = append(entries, weights.Entry{
+			Name: prefix + parameter.Name, DType: weights.F32, Shape: parameter.Shape,
+			Data: func() ([]byte, error) { return readFinite(state, kind, parameter.Name, weights.F32) },
+		})
+	}
+	return entries
 }
 
 func stateFile(dir string, kind model.TensorKind) string {

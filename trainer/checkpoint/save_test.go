@@ -359,7 +359,7 @@ func TestCheckpointBytes(t *testing.T) {
 		}
 		return nil
 	})
-	if got := source.CheckpointBytes(state.parameters); err != nil || got != onDisk-headers {
+	if got := source.CheckpointBytes(state.parameters, state.adapters); err != nil || got != onDisk-headers {
 		t.Errorf("%d bytes, really %d and %d of headers, %v", got, onDisk, headers, err)
 	}
 }

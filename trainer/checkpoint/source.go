@@ -25,6 +25,7 @@ var weightSuffixes = []string{
 // Source is what checkpoints take over from the model folder that the run started from. It is read
 // once, so that later changes of that folder do not matter.
 type Source struct {
+	dir     string
 	hash    string
 	files   []carried
 	tensors []stored
@@ -52,7 +53,7 @@ func ReadSource(dir string) (*Source, error) {
 		return nil, err
 	}
 	defer folder.Close()
-	source := &Source{hash: folder.Hash()}
+	source := &Source{dir: dir, hash: folder.Hash()}
 	for _, tensor := range folder.Stored() {
 		source.tensors = append(source.tensors, layout(folder, tensor))
 	}
@@ -81,9 +82,9 @@ func ReadSource(dir string) (*Source, error) {
 // ModelHash is weights.Hash of the source.
 func (s *Source) ModelHash() string { return s.hash }
 
-// CheckpointBytes is the size on disk of one checkpoint of a model with these parameters, without
-// the headers of its files.
-func (s *Source) CheckpointBytes(parameters []model.Parameter) int64 {
+// CheckpointBytes is the size on disk of one checkpoint, without the headers of its files, where
+// these parameters are trained, which are those of adapters if there are any.
+func (s *Source) CheckpointBytes(trained []model.Parameter, adapters model.Adapters) int64 {
 	var total int64
 	for _, file := range s.files {
 		total += int64(len(file.data))
@@ -91,8 +92,12 @@ func (s *Source) CheckpointBytes(parameters []model.Parameter) int64 {
 	for _, tensor := range s.tensors {
 		total += max(weights.Bytes(tensor.dtype, tensor.shape), int64(len(tensor.data)))
 	}
-	for _, parameter := range parameters {
-		total += int64(len(kinds)) * weights.Bytes(weights.F32, parameter.Shape)
+	copies := int64(len(kinds))
+	if adapters.Rank > 0 {
+		copies++ // in the folder of the adapters
+	}
+	for _, parameter := range trained {
+		total += copies * weights.Bytes(weights.F32, parameter.Shape)
 	}
 	return total
 }
@@ -129,8 +134,13 @@ func (s *Source) writeFiles(dir string) error {
 	return nil
 }
 
-// entries lists the tensors to be written, filled from the master weights of a state.
+// entries lists the tensors to be written, filled from the master weights of a state, to which
+// adapters are added.
 func (s *Source) entries(state model.State) []weights.Entry {
+	kind := model.Master
+	if state.Adapters().Rank > 0 {
+		kind = model.Merged
+	}
 	entries := make([]weights.Entry, len(s.tensors))
 	for k, tensor := range s.tensors {
 		entries[k] = weights.Entry{Name: tensor.name, DType: tensor.dtype, Shape: tensor.shape}
@@ -138,7 +148,7 @@ func (s *Source) entries(state model.State) []weights.Entry {
 			if tensor.parameter == "" {
 				return tensor.data, nil
 			}
-			return readFinite(state, model.Master, tensor.parameter, tensor.dtype)
+			return readFinite(state, kind, tensor.parameter, tensor.dtype)
 		}
 	}
 	return entries

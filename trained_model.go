@@ -1,0 +1,66 @@
+package main
+
+import (
+	"fmt"
+
+	"github.com/mempo-train/mempo-train/config"
+	"github.com/mempo-train/mempo-train/engine"
+	"github.com/mempo-train/mempo-train/model"
+	"github.com/mempo-train/mempo-train/trainer"
+)
+
+// adaptersOf are those that a config asks for.
+func adaptersOf(l config.LoRA) model.Adapters {
+	if l.Rank == 0 {
+		return model.Adapters{}
+	}
+	return model.Adapters{Rank: l.Rank, Alpha: l.Alpha, Targets: l.Targets}
+}
+
+// trainedShare tells which part of a model is trained; "" where it is all of it.
+func trainedShare(a model.Architecture, l config.LoRA) string {
+	adapters := adaptersOf(l)
+	if adapters.Rank == 0 {
+		return ""
+	}
+	trained := elementCount(a.Trained(adapters))
+	return fmt.Sprintf("trained are %s: %d parameters, %.2f %% of the model's", adapters, trained, 100*float64(trained)/float64(parameterCount(a)))
+}
+
+// loadTrained loads a model to be trained. The seed is that of the adapters' first values.
+func loadTrained(runtime *engine.Runtime, m config.Model, l config.LoRA, seed int64) (*engine.Model, error) {
+	return runtime.Load(m.Path, engine.Options{
+		DType: m.DType, Trainable: true, ActivationCheckpointing: m.ActivationCheckpointing, Adapters: adaptersOf(l), Seed: uint64(seed),
+	})
+}
+
+// trainedModel is the model of a run and the one that it is held against.
+type trainedModel struct {
+	actor     *engine.Model
+	reference trainer.Reference // nil where there is none
+	second    *engine.Model     // the reference, if it has weights of its own
+}
+
+// load loads both; what was loaded before an error is to be closed, too.
+func (t *trainedModel) load(runtime *engine.Runtime, c *config.Config, withReference bool) (err error) {
+	if t.actor, err = loadTrained(runtime, c.Model, c.LoRA, c.Run.Seed); err != nil || !withReference {
+		return err
+	}
+	if c.LoRA.Rank > 0 {
+		t.reference = t.actor.Base()
+		return nil
+	}
+	if t.second, err = runtime.Load(c.Model.Path, engine.Options{DType: c.Model.DType}); err == nil {
+		t.reference = t.second
+	}
+	return err
+}
+
+func (t *trainedModel) close() (err error) {
+	for _, m := range []*engine.Model{t.actor, t.second} {
+		if m != nil {
+			err = firstError(err, m.Close())
+		}
+	}
+	return err
+}
