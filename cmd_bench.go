@@ -151,7 +151,7 @@ func (b *benched) close() error {
 func (b *benched) measure(ctx context.Context, stages []string, progress metrics.Progress) (*bench.Report, error) {
 	c := b.config
 	options := bench.Options{
-		Shape: benchShape(c), Repeats: c.Bench.Repeats,
+		Shape: benchShape(c), Repeats: c.Bench.Repeats, Frozen: c.LoRA.Rank > 0,
 		// The benchmark has texts, rules and tools of its own.
 		Trainer: trainerOptions(c, &texts{architecture: b.architecture}, rollout.Tools{}, b.runtime.Device()),
 		Progress: func(stage string) func() {

@@ -20,6 +20,7 @@ type Options struct {
 	// Trainer are the constants of the step. Texts, limits, context and tools of its rollouts, and the
 	// length of the context, are the script's.
 	Trainer trainer.Options
+	Frozen  bool // the model's weights: adapters are trained
 	// Progress is called when a stage begins, and what it returns when the stage ends.
 	Progress func(stage string) (done func())
 }
@@ -176,6 +177,6 @@ func (b *Bench) timing(name string, m *meter, took time.Duration) timing {
 	work := m.work()
 	return timing{
 		name: name, tokens: work.Tokens + m.learned, took: took,
-		operations: work.Forward(b.architecture) + m.trained.Training(b.architecture),
+		operations: work.Forward(b.architecture) + m.trained.Training(b.architecture, b.Frozen),
 	}
 }

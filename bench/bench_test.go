@@ -249,7 +249,7 @@ func TestWorkOfTheUpdate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := Work{Tokens: 2 * (19 + 4*37), Pairs: 2 * (19*20/2 + 4*(19*37+37*38/2)), Heads: 8 * 18}.Training(testArchitecture)
+	want := Work{Tokens: 2 * (19 + 4*37), Pairs: 2 * (19*20/2 + 4*(19*37+37*38/2)), Heads: 8 * 18}.Training(testArchitecture, false)
 	if results[0].Tokens != 448 || results[0].Operations != want {
 		t.Errorf("%d tokens and %g operations, want 448 and %g", results[0].Tokens, results[0].Operations, want)
 	}

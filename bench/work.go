@@ -32,14 +32,25 @@ func (w Work) Forward(a model.Architecture) float64 {
 	attention := a.HiddenSize * a.HeadDim * (2*a.Heads + 2*a.KVHeads) // query and output, key and value
 	weights := a.Layers * (attention + 3*a.HiddenSize*a.IntermediateSize)
 	return 2*float64(weights)*float64(w.Tokens) +
-		4*float64(a.Layers*a.Heads*a.HeadDim)*float64(w.Pairs) +
+		w.attention(a) +
 		2*float64(a.HiddenSize*a.VocabSize)*float64(w.Heads)
 }
 
+// attention is the part of Forward that has no weights.
+func (w Work) attention(a model.Architecture) float64 {
+	return 4 * float64(a.Layers*a.Heads*a.HeadDim) * float64(w.Pairs)
+}
+
 // Training is the number of floating point operations of a forward and a backward pass: for each
-// product of the forward pass two more, the gradients to its two sides. What a backward pass computes
-// once more to save memory is not counted.
-func (w Work) Training(a model.Architecture) float64 { return 3 * w.Forward(a) }
+// product of the forward pass two more, the gradients to its two sides. Frozen weights have none; the
+// products of the adapters that are trained in their place are small and not counted. What a backward
+// pass computes once more to save memory is not counted.
+func (w Work) Training(a model.Architecture, frozen bool) float64 {
+	if frozen {
+		return 2*w.Forward(a) + w.attention(a)
+	}
+	return 3 * w.Forward(a)
+}
 
 // treeWork is the work of rows that begin alike, each token once. Row k must compute its tokens from
 // own[k] on itself, and has heads[k] rows of the head.

@@ -25,8 +25,12 @@ func TestOperations(t *testing.T) {
 		if got := test.work.Forward(small); got != test.want {
 			t.Errorf("%s: %g operations, want %g", test.name, got, test.want)
 		}
-		if got := test.work.Training(small); got != 3*test.want {
+		if got := test.work.Training(small, false); got != 3*test.want {
 			t.Errorf("%s, training: %g operations, want %g", test.name, got, 3*test.want)
+		}
+		// Attention has gradients on both sides all the same.
+		if got, want := test.work.Training(small, true), 2*test.want+float64(32*test.work.Pairs); got != want {
+			t.Errorf("%s, training with frozen weights: %g operations, want %g", test.name, got, want)
 		}
 	}
 }

@@ -1,5 +1,8 @@
 // Adapters: their gradients, what they add, and that nothing else is trained.
+#include <ATen/ATen.h>
+
 #include "slopes.h"
+#include "transformer.h"
 
 using namespace tiny;
 
@@ -83,6 +86,33 @@ void only_adapters_move(const Config& config) {
   for (size_t k = 0; k < wanted.log_probs.size(); ++k) EXPECT_NEAR(found.log_probs[k], wanted.log_probs[k], 2e-5);
 }
 
+// The adapters of stacked projections, of which one has none: by the formula in float64, beside a weight as it is stored and
+// beside one that is packed for few rows.
+void adapters_add_to_their_rows() {
+  mempo::Weights weights(at::kCPU, at::kFloat, true);
+  const mempo::Projection p = mempo::add_projection(weights, {{"first", 40, MEMPO_Q_PROJ}, {"second", 24, MEMPO_K_PROJ}, {"third", 8, MEMPO_V_PROJ}}, 32, true, {3, 1.5, MEMPO_K_PROJ | MEMPO_V_PROJ});
+  for (const mempo::Parameter* one : {p.weight, p.bias, p.adapter.down, p.adapter.parts[0].up, p.adapter.parts[1].up}) one->weight.normal_();
+  EXPECT_EQUAL(weights.trained().size(), size_t{3});
+  const auto wide = [](const at::Tensor& x) { return x.to(at::kDouble); };
+  const auto rows = [&](const std::string& name) { return wide(weights.view(MEMPO_MASTER, name)); };
+  for (const int64_t tokens : {1, 7, 40}) {
+    const at::Tensor x = at::randn({tokens, 32});
+    at::Tensor wanted = at::mm(wide(x), wide(p.weight->weight).t()).add_(wide(p.bias->weight));
+    wanted.narrow(1, 40, 24).add_(at::mm(at::mm(wide(x), rows("second.lora_A.weight").t()), rows("second.lora_B.weight").t()), 1.5);
+    wanted.narrow(1, 64, 8).add_(at::mm(at::mm(wide(x), rows("third.lora_A.weight").t()), rows("third.lora_B.weight").t()), 1.5);
+    mempo::PackedBatch batch;
+    EXPECT_NEAR(wide(mempo::project(batch, x, p)).sub(wanted).abs().max().item<double>(), 0, 1e-4);
+    batch.adapters = false;
+    EXPECT(wide(mempo::project(batch, x, p)).sub(wanted).abs().max().item<double>() > 1);
+    if (!mempo::PackedWeights::available()) continue;
+    mempo::PackedWeights packed;
+    packed.add(*p.weight);
+    batch.packed = &packed;
+    batch.adapters = true;
+    EXPECT_NEAR(wide(mempo::project(batch, x, p)).sub(wanted).abs().max().item<double>(), 0, 1e-4);
+  }
+}
+
 void wrong_adapters_are_refused() {
   mempo_model* made = nullptr;
   Config config = with_adapters(qwen2(), 0);
@@ -116,6 +146,7 @@ int main() {
     for (const mempo_dtype dtype : {MEMPO_FLOAT32, MEMPO_BFLOAT16}) adding_nothing_changes_nothing(config, dtype);
     for (const mempo_checkpointing checkpointing : {MEMPO_RECOMPUTE_MLP, MEMPO_RECOMPUTE_LAYER}) checkpointing_changes_nothing(with_adapters(config, MEMPO_ALL_PROJECTIONS), checkpointing);
   }
+  adapters_add_to_their_rows();
   wrong_adapters_are_refused();
   EXPECT_EQUAL(mempo_live_handles(), 0);
   return failures();
