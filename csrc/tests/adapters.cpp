@@ -46,6 +46,7 @@ void adding_nothing_changes_nothing(const Config& config, mempo_dtype dtype) {
   same_bits(score(zero.get(), b).log_probs, wanted.log_probs);
   same_bits(score(zero.get(), b).entropies, wanted.entropies);
   same_bits(score_without(random.get(), b).log_probs, wanted.log_probs);
+  for (const mempo::Parameter* frozen : {random->embedding, random->head, random->layers[1].down.weight, random->layers[0].post_norm}) EXPECT(!frozen->master.defined());
   EXPECT(std::fabs(score(random.get(), b).log_probs[3] - wanted.log_probs[3]) > 1e-3);
 }
 
@@ -72,6 +73,9 @@ void only_adapters_move(const Config& config) {
   double norm = 0;
   int skipped = 0;
   add_gradient(model.get(), b, columns);
+  const auto& sums = model->weights.gradients().sums();
+  const auto made = std::count_if(sums.begin(), sums.end(), [](const at::Tensor& sum) { return sum.defined(); });
+  EXPECT_EQUAL(static_cast<size_t>(made), model->weights.trained().size());
   OK(mempo_update, model.get(), &options, &norm, &skipped);
   EXPECT(skipped == 0 && norm > 0.01);  // the gradient is clipped, and only where there is one
   size_t n = 0;
