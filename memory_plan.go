@@ -36,9 +36,12 @@ type memoryPlan struct {
 // planMemory estimates the memory of a run from the tensors that csrc makes. Small ones are not in it.
 func planMemory(a model.Architecture, l load) memoryPlan {
 	trained := elementCount(a.Trained(l.adapters))
+	element := int64(l.elementBytes)
 	plan := memoryPlan{always: weightItems(a, l)}
 	plan.always = append(plan.always, memoryItem{"moments of AdamW, float32", 8 * trained})
-	element := int64(l.elementBytes)
+	if l.withReference && l.adapters.Rank == 0 { // the reference of adapters is the model without them
+		plan.always = append(plan.always, memoryItem{"reference model", parameterCount(a) * element})
+	}
 	name, tokens := fmt.Sprintf("keys and values of %d rows of up to %d tokens", l.rows, l.trajectoryTokens), int64(l.rows)*cacheTokens(l.trajectoryTokens)
 	if bound := cacheTokens(l.cacheTokens); bound > 0 && bound < tokens {
 		name, tokens = fmt.Sprintf("keys and values of %d tokens at most", bound), bound
@@ -63,19 +66,16 @@ func planMemory(a model.Architecture, l load) memoryPlan {
 	return plan
 }
 
-// weightItems are the weights in all their forms. The reference of adapters is the model without them.
+// weightItems are the weights of the model that is trained, in all their forms.
 func weightItems(a model.Architecture, l load) []memoryItem {
-	parameters, element := parameterCount(a), int64(l.elementBytes)
-	items := []memoryItem{{"weights", parameters * element}}
+	element := int64(l.elementBytes)
+	items := []memoryItem{{"weights", parameterCount(a) * element}}
 	trained, masters := elementCount(a.Trained(l.adapters)), "float32 master weights"
 	if l.adapters.Rank > 0 {
 		items, masters = append(items, memoryItem{"adapters", trained * element}), "adapters in float32"
 	}
 	if l.elementBytes < 4 {
 		items = append(items, memoryItem{masters, 4 * trained})
-	}
-	if l.withReference && l.adapters.Rank == 0 {
-		items = append(items, memoryItem{"reference model", parameters * element})
 	}
 	return items
 }
