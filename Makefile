@@ -60,6 +60,21 @@ $(RETRIEVE_PEER)/complete:
 bench-retrieve: bin/mempo-train $(RETRIEVE_PEER)/complete ## time the retrieval service beside faiss behind FastAPI
 	$(RETRIEVE_PEER)/bin/python tools/bench_retrieve.py $(RETRIEVE_OPTIONS)
 
+# What a run of adapters leaves, loaded by PEFT and transformers; PEFT stands beside the packages of the peers.
+PEFT := $(CACHE)/peers/peft-$(shell sha256sum tools/check_lora.txt | cut -c1-16)
+$(PEFT)/complete: $(PEERS)/complete
+	$(Q)python3 -m venv $(PEFT)
+	$(Q)cd $(PEERS)/lib/python*/site-packages && pwd >"$$(echo $(PEFT)/lib/python*/site-packages)/peers.pth"
+	$(Q)$(PEFT)/bin/pip install --quiet --no-deps -r tools/check_lora.txt
+	@touch $@
+
+LORA_CHECK := $(BUILD)/lora
+.PHONY: check-lora
+check-lora: bin/mempo-train $(PEFT)/complete $(EXAMPLE)/model/model.safetensors ## train adapters for two steps and load them in PEFT and transformers
+	@rm -rf $(LORA_CHECK)
+	$(Q)bin/mempo-train tools/example/run.toml --set run.dir=$(LORA_CHECK) --set run.steps=2 --set lora.rank=4 --set lora.alpha=8
+	$(PEFT)/bin/python tools/check_lora.py $(EXAMPLE)/model $(LORA_CHECK)/checkpoints/step_000002 bin/mempo-train
+
 .PHONY: env
 env: $(NATIVE) ## print the settings under which plain go commands work: eval "$$(make -s env)"
 	@echo $(call quote,export $(WITH_TORCH) $(WITH_SHARED))

@@ -3,6 +3,7 @@ package model
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -48,6 +49,9 @@ type Architecture struct {
 func LoadArchitecture(dir string) (Architecture, error) {
 	file, err := readJSONFile(filepath.Join(dir, "config.json"))
 	if err != nil {
+		if _, noAdapters := os.Stat(filepath.Join(dir, "adapter_config.json")); noAdapters == nil {
+			err = fmt.Errorf("%w; %s holds adapters, which are no model: name the folder of the model that they were added to", err, dir)
+		}
 		return Architecture{}, err
 	}
 	name := architectureName(file)

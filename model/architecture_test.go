@@ -192,6 +192,13 @@ func TestLoadArchitectureRefuses(t *testing.T) {
 	if _, err := LoadArchitecture(t.TempDir()); err == nil || !strings.Contains(err.Error(), "config.json: no such file") {
 		t.Errorf("a folder without config.json gives %v", err)
 	}
+	adapters := t.TempDir()
+	if err := os.WriteFile(filepath.Join(adapters, "adapter_config.json"), []byte("{}"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadArchitecture(adapters); err == nil || !strings.Contains(err.Error(), adapters+" holds adapters") {
+		t.Errorf("a folder of adapters gives %v", err)
+	}
 }
 
 func TestParametersOfEveryVariant(t *testing.T) {

@@ -95,7 +95,7 @@ void only_adapters_move(const Config& config) {
 void adapters_add_to_their_rows() {
   mempo::Weights weights(at::kCPU, at::kFloat, true);
   const mempo::Projection p = mempo::add_projection(weights, {{"first", 40, MEMPO_Q_PROJ}, {"second", 24, MEMPO_K_PROJ}, {"third", 8, MEMPO_V_PROJ}}, 32, true, {3, 1.5, MEMPO_K_PROJ | MEMPO_V_PROJ});
-  for (const mempo::Parameter* one : {p.weight, p.bias, p.adapter.down, p.adapter.parts[0].up, p.adapter.parts[1].up}) one->weight.normal_();
+  for (const mempo::Parameter* one : {p.weight, p.bias, p.adapter.down, p.adapter.parts[0].up, p.adapter.parts[1].up}) one->weight.copy_(at::randn_like(one->weight));
   EXPECT_EQUAL(weights.trained().size(), size_t{3});
   const auto wide = [](const at::Tensor& x) { return x.to(at::kDouble); };
   const auto rows = [&](const std::string& name) { return wide(weights.view(MEMPO_MASTER, name)); };

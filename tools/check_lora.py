@@ -1,6 +1,6 @@
 """Loads what a run of adapters left in PEFT and in transformers, and compares logits with each other and with the program.
 
-    python tools/check_lora_export.py BASE FOLDER [PROGRAM]
+    python tools/check_lora.py BASE FOLDER [PROGRAM]
 
 BASE is the model folder that the run started from, FOLDER a checkpoint of the run or the model of a supervised start,
 PROGRAM bin/mempo-train. Float32 on one thread; needs torch, transformers and peft. Exits with 1 where they differ.
