@@ -67,8 +67,8 @@ void weights() {
   }
   read_fails("no tensor named x", model.get(), MEMPO_GRADIENT, "x", 768);
   write_fails("no tensor named x", model.get(), MEMPO_MASTER, "x", 768);
-  read_fails("kind", model.get(), 4, name.c_str(), 768);
-  write_fails("kind", model.get(), 4, name.c_str(), 768);
+  read_fails("kind", model.get(), 5, name.c_str(), 768);
+  for (int kind : {4, 5}) write_fails("kind", model.get(), kind, name.c_str(), 768);  // merged weights are only read
   write_fails("training", fixed.get(), MEMPO_SECOND_MOMENT, name.c_str(), 768);
   read_fails("null", nullptr, MEMPO_MASTER, name.c_str(), 768);
   write_fails("null", nullptr, MEMPO_MASTER, name.c_str(), 768);
