@@ -20,6 +20,19 @@ struct RowLayout {
 struct ElementwiseKernels {
   // y [rows, n] = x / sqrt(mean(x²) + eps) · weight; x, weight [n] and y of T.
   Error (*rms_norm)(Elements elements, const void* x, RowLayout layout, const void* weight, float eps, void* y, void* stream);
+  // dx [rows, n] of T from the gradient of y, which is of T too and has a layout of its own. scales [rows] is for 1 / sqrt(…)
+  // of each row and may be null.
+  Error (*rms_norm_backward)(Elements elements, const void* x, RowLayout layout, const void* weight, float eps, const void* gradient,
+                             RowLayout gradient_layout, void* dx, float* scales, void* stream);
+  // Adds the gradient of the weight, Σ over rows of gradient · x · scale, to `sum` [n]. partial [parts, n] is for the sums of
+  // parts of the rows; how many parts there are decides the order of the sum.
+  Error (*rms_norm_weight_gradient)(Elements elements, const void* x, RowLayout layout, const float* scales, const void* gradient,
+                                    RowLayout gradient_layout, float* partial, int64_t parts, float* sum, void* stream);
+  // Turns x [tokens, heads, d], with heads as rows, by angles of cosines and sines [tokens, d / 2], all of T, in place.
+  Error (*rotate)(Elements elements, void* x, RowLayout layout, const void* cos, const void* sin, float sign, void* stream);
+  // y [rows, n] = silu(gate) · up, where gate_up [rows, 2n] holds both side by side; all of T and contiguous.
+  Error (*swiglu)(Elements elements, const void* gate_up, int64_t rows, int64_t n, void* y, void* stream);
+  Error (*swiglu_backward)(Elements elements, const void* gate_up, const void* gradient, int64_t rows, int64_t n, void* dx, void* stream);
 };
 ElementwiseKernels elementwise_kernels();
 

@@ -1,4 +1,4 @@
-// What all CUDA forms share, and those of the norm, the rotary embedding and the gated activation.
+// What all CUDA forms share.
 #include "cuda_forms.h"
 
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -11,8 +11,6 @@ namespace {
 
 const Kernels* installed = nullptr;
 c10::DeviceType served = c10::DeviceType::CUDA;
-
-at::Tensor contiguous_rows(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
 
 }  // namespace
 
@@ -44,14 +42,6 @@ RowLayout layout_of(const at::Tensor& x) {
   TORCH_CHECK(x.stride(-1) == 1, "the last dimension must be contiguous");
   const int64_t inner = x.dim() == 3 ? x.size(1) : 1;
   return {x.size(0) * inner, x.size(-1), inner, x.stride(0), x.dim() == 3 ? x.stride(1) : 0};
-}
-
-at::Tensor rms_norm(const Kernels& kernels, const at::Tensor& given, const at::Tensor& weight, double eps) {
-  const at::Tensor x = contiguous_rows(given), y = at::empty(x.sizes(), x.options());
-  if (x.numel() == 0) return y;
-  check(kernels.elementwise.rms_norm(elements_of(x), x.const_data_ptr(), layout_of(x), weight.const_data_ptr(),
-                                     static_cast<float>(eps), y.mutable_data_ptr(), stream_of(x)));
-  return y;
 }
 
 }  // namespace mempo::kernels::cuda

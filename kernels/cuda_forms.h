@@ -22,6 +22,12 @@ void check(Error error);
 // A tensor [outer, inner, n] or [rows, n] with contiguous rows.
 RowLayout layout_of(const at::Tensor& x);
 
+// See kernels.h.
 at::Tensor rms_norm(const Kernels& kernels, const at::Tensor& x, const at::Tensor& weight, double eps);
+at::Tensor rms_norm_backward(const Kernels& kernels, const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& gradient,
+                             const at::Tensor& weight_gradient);
+void rotate_(const Kernels& kernels, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, float sign);
+at::Tensor swiglu(const Kernels& kernels, const at::Tensor& gate_up);
+at::Tensor swiglu_backward(const Kernels& kernels, const at::Tensor& gate_up, const at::Tensor& gradient);
 
 }  // namespace mempo::kernels::cuda

@@ -135,6 +135,9 @@ inline unsigned threads_for(int64_t work, unsigned most) {
   return static_cast<unsigned>(warps < 1 ? kWarp : warps * kWarp < most ? warps * kWarp : most);
 }
 
+// Blocks of so many, enough for all.
+inline unsigned blocks_for(int64_t count, unsigned each) { return static_cast<unsigned>((count + each - 1) / each); }
+
 // Starts a kernel; null, or what is wrong. A grid of no blocks is wrong: whoever has nothing to do must not launch.
 template <typename... Parameters, typename... Arguments>
 const char* launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t shared_bytes, void* stream, Arguments... arguments) {

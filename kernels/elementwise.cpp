@@ -102,6 +102,7 @@ at::Tensor rms_norm(const at::Tensor& given, const at::Tensor& weight, double ep
 
 at::Tensor rms_norm_backward(const at::Tensor& given, const at::Tensor& weight, double eps, const at::Tensor& gradient,
                              at::Tensor& weight_gradient) {
+  if (const auto* on = cuda::kernels_for(given)) return cuda::rms_norm_backward(*on, given, weight, eps, gradient, weight_gradient);
   if (!on_cpu(given)) return plain::rms_norm_backward(given, weight, eps, gradient, weight_gradient);
   const at::Tensor x = contiguous_rows(given), g = contiguous_rows(gradient), dx = at::empty(x.sizes(), x.options());
   const Rows rows(x), upstream(g);
@@ -123,6 +124,7 @@ at::Tensor rms_norm_backward(const at::Tensor& given, const at::Tensor& weight, 
 }
 
 void rotate_(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, float sign) {
+  if (const auto* on = cuda::kernels_for(x)) return cuda::rotate_(*on, x, cos, sin, sign);
   if (!on_cpu(x)) return plain::rotate_(x, cos, sin, sign);
   const Rows rows(x);
   const int64_t half = rows.length / 2;
@@ -137,6 +139,7 @@ void rotate_(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, 
 }
 
 at::Tensor swiglu(const at::Tensor& given) {
+  if (const auto* on = cuda::kernels_for(given)) return cuda::swiglu(*on, given);
   if (!on_cpu(given)) return plain::swiglu(given);
   const at::Tensor x = given.contiguous();
   const int64_t rows = x.size(0), n = x.size(1) / 2;
@@ -150,6 +153,7 @@ at::Tensor swiglu(const at::Tensor& given) {
 }
 
 at::Tensor swiglu_backward(const at::Tensor& given, const at::Tensor& gradient) {
+  if (const auto* on = cuda::kernels_for(given)) return cuda::swiglu_backward(*on, given, gradient);
   if (!on_cpu(given)) return plain::swiglu_backward(given, gradient);
   const at::Tensor x = given.contiguous(), g = gradient.contiguous(), dx = at::empty(x.sizes(), x.options());
   const int64_t rows = x.size(0), n = x.size(1) / 2;
