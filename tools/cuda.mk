@@ -23,3 +23,40 @@ $(BUILD)/cuda/%.o: %.cu $(BUILD)/nvcc-line | $(CACHE)/$(NVCC_NAME)/wheels.json
 
 .PHONY: kernels
 kernels: $(CUDA_OBJECTS) ## compile the CUDA kernels (no GPU needed)
+
+# ---- libmempo_cuda.so, and the libraries of CUDA that libtorch_cuda.so needs ----
+
+# What needs libtorch's CUDA headers is compiled by the C++ compiler, with CUDA's own headers from the wheels.
+CUDA_CPP_OBJECTS := $(patsubst %.cpp,$(BUILD)/obj/%.o,$(sort $(wildcard csrc/cuda/*.cpp)))
+$(CUDA_CPP_OBJECTS): TORCH_INCLUDES += -isystem $(NVCC_ROOT)/include
+$(CUDA_CPP_OBJECTS): | $(CACHE)/$(NVCC_NAME)/wheels.json
+-include $(CUDA_CPP_OBJECTS:.o=.d)
+
+# libtorch_cuda.so is in the process before this library, and what that needs is not needed to link.
+CUDA_LIBRARY := bin/libmempo_cuda.so
+$(CUDA_LIBRARY): $(CUDA_OBJECTS) $(CUDA_CPP_OBJECTS)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) -shared -Wl,-z,defs -Wl,--allow-shlib-undefined $^ -L$(TORCH)/lib -L$(NVCC_ROOT)/lib \
+		-Wl,--as-needed -ltorch_cuda -lc10_cuda -ltorch_cpu -lc10 -l:libcudart.so.13 -o $@
+
+# The pinned wheels of libtorch come with no part of CUDA but what the CPU needs. The rest is a folder of its own in the
+# cache, and libtorch_cuda.so finds it through links beside libtorch. A libtorch that LIBTORCH names brings its own.
+CUDA_READY :=
+ifeq ($(LIBTORCH),)
+CUDA_NAME := cuda-13.0.2
+CUDA_READY := $(CACHE)/$(TORCH_NAME)/cuda-libraries
+
+$(CACHE)/$(CUDA_NAME)/wheels.json: tools/cuda.json
+	$(Q)python3 tools/fetch_wheels.py $< $(CACHE) $(CUDA_NAME)
+
+# The folder of libtorch is replaced as a whole when its wheels change, and this file with it.
+$(CUDA_READY): $(CACHE)/$(CUDA_NAME)/wheels.json | $(TORCH_READY)
+	$(Q)cd $(CACHE)/$(CUDA_NAME) && for library in nvidia/*/lib/*; do \
+		folder=$(CACHE)/$(TORCH_NAME)/$${library%/*}; \
+		mkdir -p $$folder && ln -sfn ../../../../$(CUDA_NAME)/$$library $$folder/; \
+	done
+	@touch $@
+endif
+
+.PHONY: cuda
+cuda: $(CUDA_LIBRARY) $(CUDA_READY) bin/mempo-train ## build for NVIDIA GPUs: CUDA's libraries (2.5 GB) and our kernels

@@ -22,7 +22,7 @@ import venv
 import zipfile
 
 PLATFORM = ["--python-version", "3.11", "--implementation", "cp", "--only-binary=:all:"]
-for tag in ("manylinux_2_28", "manylinux_2_25", "manylinux_2_17", "manylinux2014", "manylinux_2_12", "manylinux2010"):
+for tag in ("manylinux_2_28", "manylinux_2_27", "manylinux_2_25", "manylinux_2_18", "manylinux_2_17", "manylinux2014", "manylinux_2_12", "manylinux2010"):
     PLATFORM += ["--platform", f"{tag}_x86_64"]
 
 
