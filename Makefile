@@ -37,6 +37,7 @@ bin/mempo-train: $(INPUTS) $(BUILD)/inputs $(BUILD)/go-settings $(NATIVE)
 
 include tools/quickstart.mk
 include tools/gpu.mk
+include tools/image.mk
 
 # The same step in PyTorch and transformers, from the shared folder; as in `make bench-peers PEER_OPTIONS="update --rounds 5"`.
 PEERS := $(CACHE)/peers/venv

@@ -128,10 +128,11 @@ vet: $(NATIVE) ## run go vet
 lint: $(NATIVE) $(GOLANGCI) ## run golangci-lint
 	$(Q)$(WITH_TORCH) $(GOLANGCI) run --build-tags shared,browser ./...
 
-check: ## everything: format, lint, vet, CUDA compile, test, test-shared, fuzz, test-browser
+check: ## everything: format, lint, vet, Dockerfile, CUDA compile, test, test-shared, fuzz, test-browser
 	@$(MAKE) --no-print-directory format
 	@$(MAKE) --no-print-directory vet
 	@$(MAKE) --no-print-directory lint
+	@$(MAKE) --no-print-directory image-lint
 	@$(MAKE) --no-print-directory kernels
 	@$(MAKE) --no-print-directory test
 	@$(MAKE) --no-print-directory test-shared

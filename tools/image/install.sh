@@ -1,0 +1,37 @@
+#!/usr/bin/env bash
+# Puts the program, the libraries that it needs, the shipped configs and the licences into a folder, which can then be
+# moved or copied to another machine. Libraries keep their places to each other, by which they find one another.
+#
+# usage: install.sh PROGRAM LIBTORCH PREFIX [LIBRARY...]
+#
+# Without LIBRARY the folder is for a CPU: only what the program is linked with is copied. Each LIBRARY, such as
+# libmempo_cuda.so, is put beside libtorch, and then all of libtorch and of CUDA's libraries is copied.
+set -euo pipefail
+
+program=$1 torch=$(realpath "$2") prefix=$3
+shift 3
+packages=$(dirname "$torch")
+
+rm -rf "$prefix/bin" "$prefix/lib" "$prefix/torch" "$prefix/nvidia" "$prefix/configs" "$prefix/licenses"
+mkdir -p "$prefix/bin" "$prefix/torch/lib" "$prefix/licenses"
+strip -o "$prefix/bin/mempo-train" "$program"
+ln -s torch/lib "$prefix/lib" # where the program looks first
+cp -r configs "$prefix/configs"
+cp LICENSE "$prefix/licenses/"
+
+linked() { # the libraries of a program that lie beside libtorch, relative to its parent folder
+	ldd "$1" | awk '$2 == "=>" && $3 ~ /^\// {print $3}' | xargs realpath | sed -n "s|^$packages/||p"
+}
+everything() {
+	(cd "$packages" && find torch/lib nvidia -name '*.so*' \( -type f -o -type l \))
+}
+(($#)) && list=everything || list="linked $program"
+$list | while read -r library; do
+	mkdir -p "$prefix/$(dirname "$library")"
+	cp -P "$packages/$library" "$prefix/$library"
+done
+for library; do cp "$library" "$prefix/torch/lib/"; done
+(cd "$packages" && find . -path '*.dist-info/licenses/*' -type f) | while read -r licence; do
+	mkdir -p "$prefix/licenses/$(dirname "$licence")"
+	cp "$packages/$licence" "$prefix/licenses/$licence"
+done
