@@ -152,6 +152,7 @@ func (b *benched) measure(ctx context.Context, stages []string, progress metrics
 	c := b.config
 	options := bench.Options{
 		Shape: benchShape(c), Repeats: c.Bench.Repeats, Frozen: c.LoRA.Rank > 0,
+		ElementBytes: elementBytes(computeDType(c.Model, b.runtime.Device())),
 		// The benchmark has texts, rules and tools of its own.
 		Trainer: trainerOptions(c, &texts{architecture: b.architecture}, rollout.Tools{}, b.runtime.Device()),
 		Progress: func(stage string) func() {
@@ -206,6 +207,14 @@ func stageFault(err error) error {
 		return fault.Environment(fmt.Errorf("%w; less optimizer.micro_batch_tokens, or a smaller [bench], need less", err))
 	}
 	return err
+}
+
+// elementBytes is the size of one number of a compute dtype.
+func elementBytes(dtype string) int {
+	if dtype == "bfloat16" {
+		return 2
+	}
+	return 4
 }
 
 // computeDType is the dtype that a config means on a device.

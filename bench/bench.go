@@ -17,6 +17,8 @@ import (
 type Options struct {
 	Shape   Shape
 	Repeats int // of each stage
+	// ElementBytes is the size of one number of the model's compute dtype.
+	ElementBytes int
 	// Trainer are the constants of the step. Texts, limits, context and tools of its rollouts, and the
 	// length of the context, are the script's.
 	Trainer trainer.Options
@@ -60,6 +62,7 @@ type timing struct {
 	tokens     int // computed
 	sampled    int // by rollouts
 	operations float64
+	bytes      float64 // read by forward passes; 0 where they are not known
 	took       time.Duration
 }
 
@@ -155,7 +158,7 @@ func (b *Bench) once(ctx context.Context, s stage, results []Result) ([]Result, 
 	}
 	for k, t := range timings {
 		if len(results) == k {
-			results = append(results, Result{Stage: t.name, Tokens: t.tokens, SampledTokens: t.sampled, Operations: t.operations})
+			results = append(results, Result{Stage: t.name, Tokens: t.tokens, SampledTokens: t.sampled, Operations: t.operations, BytesRead: t.bytes})
 		}
 		results[k].Seconds = append(results[k].Seconds, t.took.Seconds())
 		results[k].PeakMemoryBytes = max(results[k].PeakMemoryBytes, usage.Peak)

@@ -26,7 +26,7 @@ var testArchitecture = model.Architecture{
 
 func testOptions() Options {
 	return Options{
-		Shape: testShape, Repeats: 2, Progress: func(string) func() { return func() {} },
+		Shape: testShape, Repeats: 2, ElementBytes: 2, Progress: func(string) func() { return func() {} },
 		Trainer: trainer.Options{
 			Rollout: rollout.Options{Schedule: rollout.Fixed, BatchTokens: 4096, Sampling: model.Sampling{Temperature: 1}, Seed: 7},
 			Reward: trainer.RewardOptions{
@@ -67,6 +67,10 @@ var wantTokens = map[string][2]int{ // computed, of the naive form
 	stageUpdate: {448, 448}, // as the fake model says: it shares nothing
 }
 
+// What decoding reads. 16 passes, each over the 2 · 576 weights of the layers and 8 · 320 of the head; a trajectory's tokens see
+// 20, then 21 … 25, 36 … 40 and 51 … 55 keys, each of 2 layers · (key and value) · 4 numbers.
+const wantDecodeBytes = 2 * (16*(2*576+8*320) + 16*8*(20+115+190+265))
+
 func TestStagesComputeWhatTheySay(t *testing.T) {
 	b, actor, reference := newTestBench(t, testOptions())
 	results, err := b.Measure(context.Background(), StageNames())
@@ -81,6 +85,9 @@ func TestStagesComputeWhatTheySay(t *testing.T) {
 		}
 		if len(r.Seconds) != 2 || r.MedianSeconds < r.MinSeconds || r.PeakMemoryBytes != 3<<20 {
 			t.Errorf("figures that cannot be: %+v", r)
+		}
+		if decode := r.Stage == stageRollout+"/decode"; decode != (r.BytesRead > 0) || decode && r.BytesRead != wantDecodeBytes {
+			t.Errorf("%s reads %g bytes, want %d of decoding alone", r.Stage, r.BytesRead, wantDecodeBytes)
 		}
 		if part := strings.HasPrefix(r.Stage, stageStep+"/"); (r.Operations > 0) == part {
 			t.Errorf("%s: %g operations", r.Stage, r.Operations)

@@ -10,11 +10,13 @@ import (
 // tally is work and the time it took.
 type tally struct {
 	Work
-	took time.Duration
+	passes int
+	took   time.Duration
 }
 
 func (t *tally) count(w Work, begun time.Time) {
 	t.add(w)
+	t.passes++
 	t.took += time.Since(begun)
 }
 

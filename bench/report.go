@@ -35,7 +35,9 @@ type Result struct {
 	MedianSeconds   float64   `json:"median_seconds"`
 	MinSeconds      float64   `json:"min_seconds"`
 	TokensPerSecond float64   `json:"tokens_per_second"` // at the median
-	Rate            float64   `json:"rate,omitempty"`    // operations a second at the median
+	Rate            float64   `json:"rate,omitempty"`       // operations a second at the median
+	BytesRead       float64   `json:"bytes_read,omitempty"` // by Work.Bytes, of decoding
+	Bandwidth       float64   `json:"bandwidth,omitempty"`  // bytes read a second at the median
 	// PeakMemoryBytes is everything that the device (on a CPU, the process) holds at a time during the
 	// whole stage.
 	PeakMemoryBytes int64  `json:"peak_memory_bytes"`
@@ -50,6 +52,7 @@ func (r *Result) sum() {
 	if r.MedianSeconds > 0 {
 		r.TokensPerSecond = float64(r.Tokens) / r.MedianSeconds
 		r.Rate = r.Operations / r.MedianSeconds
+		r.Bandwidth = r.BytesRead / r.MedianSeconds
 	}
 }
 
@@ -113,6 +116,11 @@ func (r *Report) printShares(out io.Writer) error {
 	for _, stage := range r.Stages {
 		if stage.SampledTokens > 0 && stage.MedianSeconds > 0 {
 			fmt.Fprintf(out, "\n%s samples %d tokens, %.1f a second", stage.Stage, stage.SampledTokens, float64(stage.SampledTokens)/stage.MedianSeconds)
+		}
+	}
+	for _, stage := range r.Stages {
+		if stage.Bandwidth > 0 {
+			fmt.Fprintf(out, "\n%s reads weights, keys and values at %.1f GB/s", stage.Stage, stage.Bandwidth/1e9)
 		}
 	}
 	if r.MemoryShare > 0 {

@@ -113,9 +113,9 @@ func (b *Bench) rollout(ctx context.Context, s *script) ([]timing, error) {
 	}
 	timings[0].sampled = s.shape.sampled()
 	prefill, decode := b.meter.prefill, b.meter.decode
-	return append(timings,
-		b.timing(stageRollout+"/prefill", &meter{prefill: prefill}, prefill.took),
-		b.timing(stageRollout+"/decode", &meter{decode: decode}, decode.took)), nil
+	decoding := b.timing(stageRollout+"/decode", &meter{decode: decode}, decode.took)
+	decoding.bytes = decode.Bytes(b.architecture, decode.passes, b.ElementBytes)
+	return append(timings, b.timing(stageRollout+"/prefill", &meter{prefill: prefill}, prefill.took), decoding), nil
 }
 
 func (b *Bench) updateStage() stage {

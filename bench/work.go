@@ -29,9 +29,7 @@ func (w *Work) add(more Work) {
 // the head's size, of query and key and of weight and value; and two for each weight of the output head
 // and row. The embedding is no product; norms, rotations and activations are not counted.
 func (w Work) Forward(a model.Architecture) float64 {
-	attention := a.HiddenSize * a.HeadDim * (2*a.Heads + 2*a.KVHeads) // query and output, key and value
-	weights := a.Layers * (attention + 3*a.HiddenSize*a.IntermediateSize)
-	return 2*float64(weights)*float64(w.Tokens) +
+	return 2*float64(a.Layers*layerWeights(a))*float64(w.Tokens) +
 		w.attention(a) +
 		2*float64(a.HiddenSize*a.VocabSize)*float64(w.Heads)
 }
@@ -39,6 +37,21 @@ func (w Work) Forward(a model.Architecture) float64 {
 // attention is the part of Forward that has no weights.
 func (w Work) attention(a model.Architecture) float64 {
 	return 4 * float64(a.Layers*a.Heads*a.HeadDim) * float64(w.Pairs)
+}
+
+// Bytes is the memory that forward passes over this work read: in each pass every weight of the projections and the output
+// head, and for each pair the key and the value of all layers; elementBytes is the size of one number of the
+// compute dtype. Rows of the embedding, adapters, states between the layers and what is written are not counted.
+func (w Work) Bytes(a model.Architecture, passes, elementBytes int) float64 {
+	weights := a.Layers*layerWeights(a) + a.HiddenSize*a.VocabSize
+	pair := 2 * a.Layers * a.KVHeads * a.HeadDim
+	return float64(elementBytes) * (float64(weights)*float64(passes) + float64(pair)*float64(w.Pairs))
+}
+
+// layerWeights is the number of weights of the projections of one layer.
+func layerWeights(a model.Architecture) int {
+	attention := a.HiddenSize * a.HeadDim * (2*a.Heads + 2*a.KVHeads) // query and output, key and value
+	return attention + 3*a.HiddenSize*a.IntermediateSize
 }
 
 // Training is the number of floating point operations of a forward and a backward pass: for each

@@ -35,6 +35,24 @@ func TestOperations(t *testing.T) {
 	}
 }
 
+// A pass reads 2 · 81 weights of the layers and 3 · 7 of the head; a pair a key and a value of 2 in both layers.
+func TestBytes(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		pairs  int
+		passes int
+		want   float64
+	}{
+		{"two passes", 0, 2, 2 * (2*81 + 21) * 4},
+		{"three pairs", 3, 0, 3 * 2 * 2 * 2 * 4},
+		{"both", 3, 2, 2*183*4 + 3*8*4},
+	} {
+		if got := (Work{Pairs: test.pairs}).Bytes(small, test.passes, 4); got != test.want {
+			t.Errorf("%s: %g bytes, want %g", test.name, got, test.want)
+		}
+	}
+}
+
 func TestStretch(t *testing.T) {
 	if got, want := stretch(0, 4, 1), (Work{Tokens: 4, Pairs: 1 + 2 + 3 + 4, Heads: 1}); got != want {
 		t.Errorf("a sequence of 4: %+v, want %+v", got, want)
