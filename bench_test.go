@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -77,6 +78,34 @@ func TestBenchRunsTheStagesAskedFor(t *testing.T) {
 	holds(t, text, "2 questions × 4 trajectories of 56 tokens", "of matrix", "other/ours", "memory_score/naive", "1128", "update", "334", "448", "1000.000")
 	if strings.Contains(text, "rollout") || strings.Contains(text, "log_prob") || strings.Contains(text, "shared") {
 		t.Errorf("more than was asked for:\n%s", text)
+	}
+}
+
+// With random weights the folder holds nothing but the shape, and models are alike: before an update nothing tells them apart.
+func TestBenchOfRandomWeights(t *testing.T) {
+	dir := tinyFolder(t, "qwen2-tiny")
+	path, _ := tinyConfig(t, dir)
+	for _, name := range []string{"model.safetensors", "tokenizer.json", "tokenizer_config.json"} {
+		if err := os.Remove(filepath.Join(dir, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r := benchRequest{config: path, stages: []string{"rollout", "step"}, json: true}
+	var out bytes.Buffer
+	r.sets = append(smallBench, "loss.kl_coef=0.1")
+	finds(t, r.run(context.Background(), &out), 2, "model.safetensors")
+	r.sets = append(r.sets, "bench.random_weights=true")
+	if err := r.run(context.Background(), &out); err != nil {
+		t.Fatal(err)
+	}
+	var report bench.Report
+	if err := json.Unmarshal(out.Bytes(), &report); err != nil {
+		t.Fatal(err)
+	}
+	for _, stage := range report.Stages {
+		if stage.Stage == "rollout/decode" && (stage.Bandwidth < 1e3 || stage.Bandwidth > 1e12) {
+			t.Errorf("decoding reads %g bytes a second", stage.Bandwidth)
+		}
 	}
 }
 

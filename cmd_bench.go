@@ -128,7 +128,9 @@ func loadBenched(c *config.Config, stages []string) (b *benched, err error) {
 	if b.runtime, err = startEngine(c.Model.Device, c.Model.Threads); err != nil {
 		return nil, err
 	}
-	if err := b.load(b.runtime, c, bench.NeedsReference(stages, c.Loss.KLCoef)); err != nil {
+	o := trainedOptions(c.Model, c.LoRA, c.Run.Seed)
+	o.RandomWeights = c.Bench.RandomWeights
+	if err := b.load(b.runtime, c.Model.Path, o, bench.NeedsReference(stages, c.Loss.KLCoef)); err != nil {
 		return nil, firstError(deviceFault(err), b.close())
 	}
 	return b, nil

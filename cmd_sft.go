@@ -136,7 +136,7 @@ func (j *sftJob) train(ctx context.Context, stop <-chan struct{}) (err error) {
 	}
 	defer device.Close()
 	j.progress.Line(fmt.Sprintf("loading %s on %s", m.Path, device.Device()))
-	learner, err := loadTrained(device, m, j.config.LoRA, j.config.Run.Seed)
+	learner, err := device.Load(m.Path, trainedOptions(m, j.config.LoRA, j.config.Run.Seed))
 	if err != nil {
 		return deviceFault(err)
 	}

@@ -195,7 +195,8 @@ func (j *job) loadModels() (*engine.Runtime, error) {
 		return nil, err
 	}
 	j.progress.Line(fmt.Sprintf("loading %s on %s", m.Path, runtime.Device()))
-	return runtime, deviceFault(j.load(runtime, j.config, j.config.Loss.KLCoef != 0))
+	c := j.config
+	return runtime, deviceFault(j.load(runtime, c.Model.Path, trainedOptions(c.Model, c.LoRA, c.Run.Seed), c.Loss.KLCoef != 0))
 }
 
 func (j *job) closeModels(runtime *engine.Runtime) error {

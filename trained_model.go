@@ -27,11 +27,11 @@ func trainedShare(a model.Architecture, l config.LoRA) string {
 	return fmt.Sprintf("trained are %s: %d parameters, %.2f %% of the model's", adapters, trained, 100*float64(trained)/float64(parameterCount(a)))
 }
 
-// loadTrained loads a model to be trained. The seed is that of the adapters' first values.
-func loadTrained(runtime *engine.Runtime, m config.Model, l config.LoRA, seed int64) (*engine.Model, error) {
-	return runtime.Load(m.Path, engine.Options{
+// trainedOptions say how a model to be trained is loaded. The seed is that of the adapters' first values.
+func trainedOptions(m config.Model, l config.LoRA, seed int64) engine.Options {
+	return engine.Options{
 		DType: m.DType, Trainable: true, ActivationCheckpointing: m.ActivationCheckpointing, Adapters: adaptersOf(l), Seed: uint64(seed),
-	})
+	}
 }
 
 // trainedModel is the model of a run and the one that it is held against.
@@ -41,16 +41,16 @@ type trainedModel struct {
 	second    *engine.Model     // the reference, if it has weights of its own
 }
 
-// load loads both; what was loaded before an error is to be closed, too.
-func (t *trainedModel) load(runtime *engine.Runtime, c *config.Config, withReference bool) (err error) {
-	if t.actor, err = loadTrained(runtime, c.Model, c.LoRA, c.Run.Seed); err != nil || !withReference {
+// load loads both, with the options of the one that is trained; what was loaded before an error is to be closed, too.
+func (t *trainedModel) load(runtime *engine.Runtime, path string, o engine.Options, withReference bool) (err error) {
+	if t.actor, err = runtime.Load(path, o); err != nil || !withReference {
 		return err
 	}
-	if c.LoRA.Rank > 0 {
+	if o.Adapters.Rank > 0 {
 		t.reference = t.actor.Base()
 		return nil
 	}
-	if t.second, err = runtime.Load(c.Model.Path, engine.Options{DType: c.Model.DType}); err == nil {
+	if t.second, err = runtime.Load(path, engine.Options{DType: o.DType, RandomWeights: o.RandomWeights, Seed: o.Seed}); err == nil {
 		t.reference = t.second
 	}
 	return err

@@ -100,6 +100,9 @@ MEMPO_API int mempo_model_new(const mempo_model_config *config, const char *devi
 MEMPO_API void mempo_model_free(mempo_model *model);
 /* Copies a weight in. `tensor` is an at::Tensor*, as gotorch.Tensor wraps it; its shape must fit. */
 MEMPO_API int mempo_model_set_weight(mempo_model *model, const char *name, const void *tensor, mempo_error *error);
+/* Fills a weight with numbers drawn on its device from a normal distribution. */
+MEMPO_API int mempo_model_fill(mempo_model *model, const char *name, double mean, double deviation, uint64_t seed,
+                               mempo_error *error);
 
 /* Merged is a weight with what its adapter adds to it; it can be read only. */
 typedef enum {

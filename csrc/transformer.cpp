@@ -155,6 +155,10 @@ int mempo_model_new(const mempo_model_config* config, const char* device, mempo_
 
 void mempo_model_free(mempo_model* model) { delete model; }
 
+int mempo_model_fill(mempo_model* model, const char* name, double mean, double deviation, uint64_t seed, mempo_error* error) {
+  return mempo::guarded(error, [&] { mempo::present(model)->weights.fill(mempo::present(name), mean, deviation, seed); });
+}
+
 int mempo_model_set_weight(mempo_model* model, const char* name, const void* tensor, mempo_error* error) {
   return mempo::guarded(error, [&] {
     const auto& value = *static_cast<const at::Tensor*>(mempo::present(tensor));

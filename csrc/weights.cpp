@@ -1,6 +1,9 @@
 #include "weights.h"
 
+#include <ATen/Context.h>
+
 #include <algorithm>
+#include <mutex>
 #include <sstream>
 
 namespace mempo {
@@ -108,6 +111,16 @@ void Weights::set(const std::string& name, const at::Tensor& value) {
           name + ": shape " + shape_text(value.sizes()) + " given, " + shape_text(s.shape) + " expected");
   if (s.parameter->trained()) s.parameter->master.narrow(0, s.begin, s.rows).copy_(value);
   s.parameter->weight.narrow(0, s.begin, s.rows).copy_(value);
+}
+
+void Weights::fill(const std::string& name, double mean, double deviation, uint64_t seed) {
+  at::Tensor drawn = at::empty(slice(name).shape, at::TensorOptions().device(device_).dtype(at::kFloat));
+  at::Generator generator = at::globalContext().defaultGenerator(device_);
+  {
+    const std::lock_guard<std::mutex> lock(generator.mutex());
+    generator.set_current_seed(seed);
+  }
+  set(name, drawn.normal_(mean, deviation));
 }
 
 at::Tensor Weights::view(mempo_kind kind, const std::string& name) {

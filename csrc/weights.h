@@ -58,6 +58,8 @@ class Weights {
   Parameter* add(const std::vector<Part>& parts, bool frozen = false);
 
   void set(const std::string& name, const at::Tensor& value);
+  // Sets a tensor to draws of a normal distribution, made on the device.
+  void fill(const std::string& name, double mean, double deviation, uint64_t seed);
   bool has(const std::string& name) const { return slices_.count(name) > 0; }
   // A view of a named tensor; undefined if that kind does not exist (yet). The master of what has none is its weight.
   at::Tensor view(mempo_kind kind, const std::string& name);

@@ -154,6 +154,14 @@ func modelSetWeight(m modelHandle, name string, tensor unsafe.Pointer) error {
 	return check(C.mempo_model_set_weight(m, c, tensor, &e), &e)
 }
 
+// modelFill sets a weight to draws of a normal distribution.
+func modelFill(m modelHandle, name string, mean, deviation float64, seed uint64) error {
+	c, free := cString(name)
+	defer free()
+	var e C.mempo_error
+	return check(C.mempo_model_fill(m, c, C.double(mean), C.double(deviation), C.uint64_t(seed), &e), &e)
+}
+
 // What a model carries beside the kinds of tensor of package model.
 const gradient model.TensorKind = "gradient"
 

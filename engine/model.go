@@ -18,7 +18,8 @@ type Options struct {
 	Trainable               bool           // keep float32 master weights, so that it can learn
 	ActivationCheckpointing string         // what the backward pass computes again: "none" (or ""), "mlp" or "layer"
 	Adapters                model.Adapters // of a trainable model: what is trained in place of its weights
-	Seed                    uint64         // of the adapters' first values
+	RandomWeights           bool           // made on the device: of the folder only config.json is read
+	Seed                    uint64         // of the adapters' first values, and of random weights
 }
 
 // Model is a language model on the device. It implements model.Policy, model.Scorer,
@@ -51,11 +52,13 @@ func (r *Runtime) Load(dir string, o Options) (*Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	files, err := weights.Open(dir)
-	if err != nil {
-		return nil, err
+	var files *weights.Folder
+	if !o.RandomWeights {
+		if files, err = weights.Open(dir); err != nil {
+			return nil, err
+		}
+		defer files.Close()
 	}
-	defer files.Close()
 	dtype, err := computeDType(o.DType, r.device)
 	if err != nil {
 		return nil, err
@@ -67,6 +70,9 @@ func (r *Runtime) Load(dir string, o Options) (*Model, error) {
 	err = r.do(func() error {
 		if m.handle, err = modelNew(architecture, r.device, o, dtype, m.groups); err != nil {
 			return err
+		}
+		if o.RandomWeights {
+			return m.fillRandomly(o.Seed)
 		}
 		return copyWeights(architecture.Parameters(), files, func(name string, tensor unsafe.Pointer) error {
 			return modelSetWeight(m.handle, name, tensor)
