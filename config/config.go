@@ -267,8 +267,8 @@ type Bench struct {
 	MemoryTokens int `toml:"memory_tokens"` // of each turn's memory, part of the turn. 24 (own)
 	AnswerTokens int `toml:"answer_tokens"` // of the golden answer. 8 (own)
 	Repeats      int `toml:"repeats"`       // of each stage; the median is shown. 3 (own)
-	// RandomWeights makes a model's weights up on the device; of model.path only config.json is read. false (own)
-	RandomWeights bool `toml:"random_weights"`
+	// RandomWeights makes a model's weights up on the device: of model.path only config.json is read.
+	RandomWeights bool `toml:"random_weights"` // false (own)
 }
 
 // Seconds is a time span in seconds.
