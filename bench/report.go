@@ -34,7 +34,7 @@ type Result struct {
 	Seconds         []float64 `json:"seconds"`                  // one for each repeat
 	MedianSeconds   float64   `json:"median_seconds"`
 	MinSeconds      float64   `json:"min_seconds"`
-	TokensPerSecond float64   `json:"tokens_per_second"` // at the median
+	TokensPerSecond float64   `json:"tokens_per_second"`    // at the median
 	Rate            float64   `json:"rate,omitempty"`       // operations a second at the median
 	BytesRead       float64   `json:"bytes_read,omitempty"` // by Work.Bytes, of decoding
 	Bandwidth       float64   `json:"bandwidth,omitempty"`  // bytes read a second at the median
