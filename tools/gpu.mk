@@ -29,7 +29,7 @@ gpu-bundle: $(GPU)/bin/mempo-train $(GPU)/bin/engine.test $(EXAMPLE)/model/model
 	@cp -r testdata/golden $(GPU)/testdata/
 	@cp -r $(EXAMPLE)/. tools/example/run.toml $(GPU)/example/
 	@cp -r $(addprefix $(WORLD)/,data/corpus.jsonl data/train.jsonl data/eval.jsonl sft/model) configs/world/mempo.toml $(GPU)/world/
-	@cp -r tools/gpu/. $(GPU)/
+	@cp -r $(addprefix tools/gpu/,check_gpu.sh check_gpu.py parts.py report.py shapes) $(GPU)/
 	@$(if $(GPU_LIBRARIES),cp $(GPU_LIBRARIES) $(GPU)/ours/)
 	@git describe --always --dirty >$(GPU)/commit 2>/dev/null || echo unknown >$(GPU)/commit
 	@mib=$$(du -s --apparent-size --block-size=1M $(GPU) | cut -f 1); echo "$(GPU): $$mib MiB"; \
