@@ -33,3 +33,13 @@ CMD ["--help"]
 
 FROM base AS cpu
 COPY --from=build /opt/mempo-train /opt/mempo-train
+
+FROM build AS build-cuda
+RUN --mount=type=cache,target=/cache --mount=type=cache,target=/go/pkg/mod \
+	make install PREFIX=/opt/mempo-train CUDA=1
+
+# The driver, 580.65.06 or newer for CUDA 13.0, is the host's.
+FROM base AS cuda
+ENV NVIDIA_VISIBLE_DEVICES=all NVIDIA_DRIVER_CAPABILITIES=compute,utility NVIDIA_REQUIRE_CUDA="cuda>=13.0"
+LABEL mempo-train.driver.minimum="580.65.06"
+COPY --from=build-cuda /opt/mempo-train /opt/mempo-train

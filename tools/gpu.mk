@@ -20,17 +20,21 @@ $(GPU)/bin/engine.test: bin/mempo-train $(wildcard engine/*_test.go)
 	$(Q)$(WITH_TORCH) go test -c -ldflags=-s -o $@ ./engine
 	@touch $@
 
-# Other programs and libraries that the check carries: those named by GPU_PROGRAMS (into bin) and GPU_LIBRARIES (beside libtorch).
-# kernels.test --device DEVICE prints a line "ok KERNEL: FIGURES" or "FAIL KERNEL: WHAT" for each kernel and dtype.
+# Our kernels lie beside the program, where it looks for them.
+$(GPU)/bin/libmempo_cuda.so: $(CUDA_LIBRARY)
+	@mkdir -p $(@D)
+	$(Q)strip -o $@ $<
+
+# What else is in the bundle is named by GPU_PROGRAMS. kernels.test --device DEVICE prints a line "ok KERNEL: FIGURES" or
+# "FAIL KERNEL: WHAT" for each kernel and dtype.
 .PHONY: gpu-bundle check-gpu
-gpu-bundle: $(GPU)/bin/mempo-train $(GPU)/bin/engine.test $(EXAMPLE)/model/model.safetensors $(WORLD)/sft/model/config.json $(GPU_PROGRAMS) $(GPU_LIBRARIES) ## build what check-gpu needs into build/gpu
-	@rm -rf $(addprefix $(GPU)/,testdata example world shapes ours lib torch nvidia results)
-	@mkdir -p $(addprefix $(GPU)/,testdata example world ours)
+gpu-bundle: $(GPU)/bin/mempo-train $(GPU)/bin/engine.test $(EXAMPLE)/model/model.safetensors $(GPU)/bin/libmempo_cuda.so $(WORLD)/sft/model/config.json $(GPU_PROGRAMS) ## build what check-gpu needs into build/gpu
+	@rm -rf $(addprefix $(GPU)/,testdata example world shapes lib torch nvidia results)
+	@mkdir -p $(addprefix $(GPU)/,testdata example world)
 	@cp -r testdata/golden $(GPU)/testdata/
 	@cp -r $(EXAMPLE)/. tools/example/run.toml $(GPU)/example/
 	@cp -r $(addprefix $(WORLD)/,data/corpus.jsonl data/train.jsonl data/eval.jsonl sft/model) configs/world/mempo.toml $(GPU)/world/
 	@cp -r $(addprefix tools/gpu/,check_gpu.sh check_gpu.py parts.py report.py shapes) $(GPU)/
-	@$(if $(GPU_LIBRARIES),cp $(GPU_LIBRARIES) $(GPU)/ours/)
 	@git describe --always --dirty >$(GPU)/commit 2>/dev/null || echo unknown >$(GPU)/commit
 	@mib=$$(du -s --apparent-size --block-size=1M $(GPU) | cut -f 1); echo "$(GPU): $$mib MiB"; \
 		test $$mib -le $(GPU_LIMIT) || { echo "$(GPU) must not exceed $(GPU_LIMIT) MiB"; exit 1; }

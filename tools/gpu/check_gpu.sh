@@ -43,9 +43,6 @@ if [[ -n $torch ]]; then
 	ln -s "$torch"/lib/* "$bundle/torch/lib/"
 	ln -s "$(dirname "$torch")/nvidia" "$bundle/nvidia"
 	ln -s torch/lib "$bundle/lib"
-	for library in "$bundle"/ours/*.so; do
-		[[ ! -e $library ]] || ln -s "$library" "$bundle/torch/lib/"
-	done
 fi
 
 exec python3 "$here/check_gpu.py" --bundle "$bundle" --device "$device" --out "${OUT:-$bundle/results}"

@@ -2,14 +2,13 @@
 # Puts the program, the libraries that it needs, the shipped configs and the licences into a folder, which can then be
 # moved or copied to another machine. Libraries keep their places to each other, by which they find one another.
 #
-# usage: install.sh PROGRAM LIBTORCH PREFIX [LIBRARY...]
+# usage: install.sh PROGRAM LIBTORCH PREFIX [LIBRARY]
 #
-# Without LIBRARY the folder is for a CPU: only what the program is linked with is copied. Each LIBRARY, such as
-# libmempo_cuda.so, is put beside libtorch, and then all of libtorch and of CUDA's libraries is copied.
+# Without LIBRARY the folder is for a CPU: only what the program is linked with is copied. LIBRARY, our kernels for CUDA, is
+# put beside the program, and then all of libtorch and of CUDA's libraries is copied.
 set -euo pipefail
 
-program=$1 torch=$(realpath "$2") prefix=$3
-shift 3
+program=$1 torch=$(realpath "$2") prefix=$3 library=${4-}
 packages=$(dirname "$torch")
 
 rm -rf "$prefix/bin" "$prefix/lib" "$prefix/torch" "$prefix/nvidia" "$prefix/configs" "$prefix/licenses"
@@ -25,12 +24,15 @@ linked() { # the libraries of a program that lie beside libtorch, relative to it
 everything() {
 	(cd "$packages" && find torch/lib nvidia -name '*.so*' \( -type f -o -type l \))
 }
-(($#)) && list=everything || list="linked $program"
-$list | while read -r library; do
-	mkdir -p "$prefix/$(dirname "$library")"
-	cp -P "$packages/$library" "$prefix/$library"
+if [[ -n $library ]]; then
+	cp "$library" "$prefix/bin/"
+	everything
+else
+	linked "$program"
+fi | while read -r path; do
+	mkdir -p "$prefix/$(dirname "$path")"
+	cp -L "$packages/$path" "$prefix/$path"
 done
-for library; do cp "$library" "$prefix/torch/lib/"; done
 (cd "$packages" && find . -path '*.dist-info/licenses/*' -type f) | while read -r licence; do
 	mkdir -p "$prefix/licenses/$(dirname "$licence")"
 	cp "$packages/$licence" "$prefix/licenses/$licence"

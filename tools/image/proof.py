@@ -197,7 +197,7 @@ class Proof:
         if not folder.exists():
             folder.mkdir(parents=True)
             if target == "/cache" and (self.cache / "dl").is_dir():
-                shutil.copytree(self.cache / "dl", folder / "dl", copy_function=shutil.copy)
+                shutil.copytree(self.cache / "dl", folder / "dl", copy_function=os.link)
         return folder
 
     def try_out(self, target):
