@@ -18,8 +18,8 @@ FULL_TRAINING = 138 << 30  # bytes of a GPU that holds weights, gradients, momen
 
 
 def versions(text):
-    found = re.findall(r"^(libtorch|CUDA|device)\s+(\S+)", text, re.MULTILINE)
-    return ", ".join(f"{key} {value}" for key, value in found)
+    found = dict(re.findall(r"^(libtorch|CUDA|NVIDIA driver|device)\s+(\S+)", text, re.MULTILINE))
+    return ", ".join(f"{key} {value}" for key, value in found.items())
 
 
 def kernels(checks):
