@@ -67,8 +67,7 @@ Targets::Targets(const PackedBatch& batch, const std::vector<int64_t>& positions
   ids = batch.ids.index_select(0, where);
 }
 
-at::Tensor logits(const Transformer& model, const at::Tensor& hidden, const PackedWeights* packed) {
-  if (packed != nullptr && packed->suits(*model.head, hidden.size(0))) return packed->product(*model.head, hidden);
+at::Tensor logits(const Transformer& model, const at::Tensor& hidden) {
   return at::linear(hidden, model.head->weight).to(at::kFloat);
 }
 

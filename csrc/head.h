@@ -30,7 +30,7 @@ at::Tensor head_loss(const Transformer& model, const at::Tensor& hidden, const a
                      const mempo_loss_options& options, mempo_loss_stats* stats, Gradients& sums);
 
 // Logits in float32, [N, vocab].
-at::Tensor logits(const Transformer& model, const at::Tensor& hidden, const PackedWeights* packed = nullptr);
+at::Tensor logits(const Transformer& model, const at::Tensor& hidden);
 
 // Copies float32 numbers to the caller's memory.
 void copy_out(const at::Tensor& values, float* out);

@@ -1,8 +1,27 @@
 #include "kv_cache.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <algorithm>
 
 namespace mempo {
+
+namespace {
+
+// A pass of decoding reads every page a few times at one layer after the other, so that finding an address takes as long as
+// reading what is there: the system is asked for large pages, where it has them.
+void ask_for_large_pages(const at::Tensor& page) {
+#if defined(MADV_HUGEPAGE)
+  constexpr size_t kWorthwhile = size_t{1} << 20;
+  if (!page.is_cpu() || page.nbytes() < kWorthwhile) return;
+  const auto system_page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)), begin = reinterpret_cast<uintptr_t>(page.const_data_ptr()) / system_page * system_page;
+  const uintptr_t end = reinterpret_cast<uintptr_t>(page.const_data_ptr()) + page.nbytes();
+  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
+#endif
+}
+
+}  // namespace
 
 int64_t KVCache::open() {
   rows_[next_] = Row{};
@@ -44,6 +63,7 @@ KVCache::Page KVCache::take() {
   at::Tensor page;
   if (store_->empty()) {
     page = at::empty({shape_.layers, 2, shape_.kv_heads, kPageTokens, shape_.head_dim}, shape_.options);
+    ask_for_large_pages(page);
   } else {
     page = std::move(store_->back());
     store_->pop_back();

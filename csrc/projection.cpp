@@ -54,15 +54,6 @@ void adapter_backward(const at::Tensor& x, const Adapter& adapter, const at::Ten
   for_x.addmm_(for_low, adapter.down->weight);
 }
 
-// x · weightᵀ + bias
-at::Tensor product(const PackedBatch& batch, const at::Tensor& x, const Projection& p) {
-  if (batch.packed != nullptr && batch.packed->suits(*p.weight, x.size(0))) {
-    const at::Tensor without_bias = batch.packed->product(*p.weight, x);
-    return p.bias != nullptr ? without_bias.add_(p.bias->weight) : without_bias;
-  }
-  return at::linear(x, p.weight->weight, p.bias != nullptr ? p.bias->weight : at::Tensor());
-}
-
 }  // namespace
 
 Projection add_projection(Weights& weights, const std::vector<ProjectionPart>& parts, int64_t in, bool bias, const mempo_adapters& adapters) {
@@ -80,9 +71,20 @@ Projection add_projection(Weights& weights, const std::vector<ProjectionPart>& p
 }
 
 at::Tensor project(const PackedBatch& batch, const at::Tensor& x, const Projection& projection) {
-  at::Tensor output = product(batch, x, projection);
+  at::Tensor output = at::linear(x, projection.weight->weight, projection.bias != nullptr ? projection.bias->weight : at::Tensor());
   if (batch.adapters && projection.adapter.down != nullptr) add_to(output, x, projection.adapter);
   return output;
+}
+
+at::Tensor merged_weight(const Projection& projection) {
+  const Adapter& adapter = projection.adapter;
+  if (adapter.down == nullptr) return projection.weight->weight;
+  const at::Tensor merged = projection.weight->weight.clone(), downs = adapter.down->weight.t();
+  for (size_t n = 0; n < adapter.parts.size(); ++n) {
+    const at::Tensor up = adapter.parts[n].up->weight;
+    merged.narrow(0, adapter.parts[n].begin, up.size(0)).addmm_(up, of_part(downs, adapter, n).t(), 1, adapter.scale);
+  }
+  return merged;
 }
 
 at::Tensor project_backward(const at::Tensor& x, const Projection& projection, const at::Tensor& gradient, Gradients& sums) {

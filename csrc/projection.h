@@ -11,7 +11,7 @@
 
 namespace mempo {
 
-struct PackedBatch;
+struct PackedBatch;  // of transformer.h
 
 struct Adapter {
   struct Part {
@@ -42,6 +42,8 @@ Projection add_projection(Weights& weights, const std::vector<ProjectionPart>& p
 
 // The projection of x [T, in], for a batch's rows.
 at::Tensor project(const PackedBatch& batch, const at::Tensor& x, const Projection& projection);
+// The weight [out, in] with what its adapter adds to it.
+at::Tensor merged_weight(const Projection& projection);
 // The gradient of x, given that of the result; those of what is trained are added to their sums.
 at::Tensor project_backward(const at::Tensor& x, const Projection& projection, const at::Tensor& gradient, Gradients& sums);
 

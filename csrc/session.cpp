@@ -1,10 +1,12 @@
 // Rows of key/value caches, and the forward passes that extend them or branch off them.
 #include <algorithm>
 #include <numeric>
+#include <utility>
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
 
+#include "decoder.h"
 #include "head.h"
 #include "kernels.h"
 #include "kv_cache.h"
@@ -22,6 +24,12 @@ struct Stretch {
   bool keep;  // in the row
 };
 
+kernels::PagedRow paged_row(const Stretch& s) {
+  kernels::PagedRow row{{}, s.past, s.begin, s.tokens, s.keep};
+  for (const KVCache::Page& page : s.row->pages) row.pages.push_back(page->mutable_data_ptr<float>());
+  return row;
+}
+
 // Attends over the pages of each row and the new tokens behind them, and keeps the keys and values of those that stay.
 // Few tokens, as in decoding, go through one kernel for all rows where there is one; longer stretches behind the same
 // tokens look at these together.
@@ -31,7 +39,7 @@ class PagedAttention final : public Attention {
       : cache_(cache), stretches_(std::move(stretches)), kernel_(kernel) {
     for (const Stretch& s : stretches_) {
       if (kernel && s.tokens <= kFewTokens) {
-        short_.push_back(&s);
+        short_.rows.push_back(paged_row(s));
       } else if (!long_.empty() && continues(long_.back(), s)) {
         long_.back().lengths.push_back(s.tokens);
       } else {
@@ -42,7 +50,7 @@ class PagedAttention final : public Attention {
 
   Attended attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) override {
     at::Tensor out = at::empty({q.size(0), q.size(1) * q.size(2)}, q.options());
-    if (!short_.empty()) kernels::paged_attention_cpu(q, k, v, paged_rows(layer), KVCache::kPageTokens, out);
+    if (!short_.rows.empty()) kernels::paged_attention_cpu(q, k, v, short_, layer, out);
     for (const Run& run : long_) {
       const auto own = [&](const at::Tensor& x) { return x.narrow(0, run.begin, run.tokens()); };
       const auto past = [&](int64_t which) { return run.past == 0 ? at::Tensor() : cache_.gather(*run.row, layer, which, run.past); };
@@ -68,25 +76,18 @@ class PagedAttention final : public Attention {
     return run.row == s.row && run.past == s.past && run.begin + run.tokens() == s.begin;
   }
 
-  std::vector<kernels::PagedRow> paged_rows(int64_t layer) const {
-    std::vector<kernels::PagedRow> rows;
-    for (const Stretch* s : short_) {
-      kernels::PagedRow row{{}, {}, s->past, s->begin, s->tokens, s->keep};
-      for (const KVCache::Page& page : s->row->pages) {
-        row.keys.push_back(page->mutable_data_ptr<float>() + layer * page->stride(0));
-        row.values.push_back(row.keys.back() + page->stride(1));
-      }
-      rows.push_back(std::move(row));
-    }
-    return rows;
-  }
-
   const KVCache& cache_;
   std::vector<Stretch> stretches_;
   bool kernel_;
-  std::vector<const Stretch*> short_;
+  kernels::PagedRows short_{KVCache::kPageTokens, {}};
   std::vector<Run> long_;
 };
+
+kernels::PagedRows all_paged(const std::vector<Stretch>& stretches) {
+  kernels::PagedRows paged{KVCache::kPageTokens, {}};
+  for (const Stretch& s : stretches) paged.rows.push_back(paged_row(s));
+  return paged;
+}
 
 // Takes the room that kept stretches need, and gives back what their rows have not grown into when the call ends.
 class Reservation {
@@ -138,6 +139,8 @@ class Session {
   KVCache cache;
 
  private:
+  // The decoder, made when several rows first go on by one token each, where this pass is one for it; else null.
+  Decoder* decoder_for(int64_t rows, int64_t tokens);
   PackedBatch pack(const RowGroup& group, const std::vector<Stretch>& stretches) const;
   // Hidden states of a group's tokens; `stretches` are those of all rows of the call.
   at::Tensor run(const PackedBatch& batch, const RowGroup& group, const std::vector<Stretch>& stretches) const;
@@ -145,8 +148,8 @@ class Session {
   const Transformer& model_;
   std::vector<uint8_t> valid_;
   bool adapters_;
-  std::optional<PackedWeights> packed_;
-  bool tried_to_pack_ = false;  // when several rows first went on by one token each
+  std::unique_ptr<Decoder> decoder_;
+  bool tried_decoder_ = false;
 };
 
 // What a group has of a list with one entry for each row of the call.
@@ -159,6 +162,12 @@ std::vector<int64_t> pasts(const std::vector<Stretch>& stretches) {
   std::vector<int64_t> all;
   for (const Stretch& s : stretches) all.push_back(s.past);
   return all;
+}
+
+Decoder* Session::decoder_for(int64_t rows, int64_t tokens) {
+  if (tokens != rows || !Decoder::suits(rows)) return nullptr;
+  if (!std::exchange(tried_decoder_, true)) decoder_ = Decoder::of(model_, adapters_);
+  return decoder_.get();
 }
 
 PackedBatch Session::pack(const RowGroup& group, const std::vector<Stretch>& stretches) const {
@@ -186,15 +195,11 @@ void Session::step(int64_t count, const mempo_row_input* inputs, const int64_t* 
     if (inputs[k].sample != 0) check_rule({inputs[k].temperature, inputs[k].top_k, inputs[k].top_p, inputs[k].seed});
   }
   const Reservation reservation(cache, stretches);
-  if (!tried_to_pack_ && given.offsets[count] == count && count > 1) {
-    tried_to_pack_ = true;
-    packed_ = model_.packed_weights();
-  }
+  Decoder* const decoder = decoder_for(count, offsets[count]);
   std::vector<mempo_sampled> sampled(static_cast<size_t>(count), {-1, 0.0F, 0});
   run_groups(cut_evenly(given, model_.config.groups), [&](size_t, const RowGroup& group) {
-    PackedBatch batch = pack(group, stretches);
-    batch.packed = packed_ ? &*packed_ : nullptr;
-    const at::Tensor hidden = run(batch, group, stretches);
+    const PackedBatch batch = pack(group, stretches);
+    const at::Tensor hidden = decoder != nullptr ? decoder->hidden_states(batch, all_paged(stretches)) : run(batch, group, stretches);
     std::vector<int64_t> rows, last_tokens;
     std::vector<SamplingRule> rules;
     for (int64_t k = group.begin; k < group.end; ++k) {
@@ -205,7 +210,8 @@ void Session::step(int64_t count, const mempo_row_input* inputs, const int64_t* 
     }
     if (rows.empty()) return;
     const at::Tensor last = hidden.index_select(0, at::tensor(last_tokens, at::kLong).to(model_.device));
-    const auto drawn = sample(logits(model_, model_.normalized(last), batch.packed), rules, valid_);
+    const at::Tensor normalized = model_.normalized(last);
+    const auto drawn = sample(decoder != nullptr ? decoder->logits(normalized) : logits(model_, normalized), rules, valid_);
     for (size_t n = 0; n < rows.size(); ++n) sampled[static_cast<size_t>(rows[n])] = drawn[n];
   });
   reservation.grow();

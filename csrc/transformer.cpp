@@ -89,19 +89,6 @@ at::Tensor Transformer::hidden_states(const PackedBatch& batch, Attention& atten
   return x;
 }
 
-std::optional<PackedWeights> Transformer::packed_weights() const {
-  constexpr int64_t kLeast = int64_t{64} << 20, kMost = int64_t{4} << 30;  // bytes
-  if (!device.is_cpu() || dtype != at::kFloat || !PackedWeights::available()) return {};
-  std::vector<const Parameter*> matrices{head};
-  for (const Layer& l : layers) matrices.insert(matrices.end(), {l.qkv.weight, l.output.weight, l.gate_up.weight, l.down.weight});
-  int64_t bytes = 0;
-  for (const Parameter* p : matrices) bytes += static_cast<int64_t>(p->weight.nbytes());
-  if (bytes < kLeast || bytes > kMost) return {};
-  PackedWeights packed;
-  for (const Parameter* p : matrices) packed.add(*p);
-  return packed;
-}
-
 at::Tensor Transformer::normalized(const at::Tensor& hidden) const {
   return kernels::rms_norm(hidden, final_norm->weight, config.rms_norm_eps);
 }

@@ -9,7 +9,6 @@
 
 #include "attention.h"
 #include "groups.h"
-#include "packed_weights.h"
 #include "projection.h"
 #include "weights.h"
 
@@ -29,8 +28,7 @@ struct PackedBatch {
   std::vector<int64_t> offsets;  // row r covers [offsets[r], offsets[r+1])
   at::Tensor ids;                // [T] int64 on the device
   at::Tensor cos, sin;           // [T, head_dim / 2], of the angles of each token's position in its sequence
-  const PackedWeights* packed = nullptr;  // to multiply by where they suit, without a backward pass
-  bool adapters = true;                   // whether they add to their projections
+  bool adapters = true;          // whether they add to their projections
 };
 
 // What the backward pass of a layer reads, as far as Transformer.config says to keep it: the results of matrix products
@@ -63,9 +61,6 @@ class Transformer {
 
   // A weight with what its adapter adds to it, as float32.
   at::Tensor merged(const std::string& name);
-
-  // Copies for decoding; none where they are of no use, or would take too much memory.
-  std::optional<PackedWeights> packed_weights() const;
 
   mempo_model_config config;
   at::Device device;

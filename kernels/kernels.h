@@ -45,17 +45,26 @@ void logits_to_gradient(at::Tensor& logits, const at::Tensor& targets, const at:
 // per id, 0 = never draw it, and may be empty. CPU and float32 only; the rows run side by side.
 void sample_cpu(const at::Tensor& logits, const std::vector<uint8_t>& valid, std::vector<Draw>& draws);
 
-// The keys and values of one row's past at one layer lie in pages of keys [kv_heads, page_tokens, d] and values alike.
+// A row whose past lies in pages [layers, 2 (keys, values), kv_heads, page_tokens, d].
 struct PagedRow {
-  std::vector<float*> keys, values;  // of each page
-  int64_t past;                      // tokens that the pages hold before the new ones
-  int64_t begin, tokens;             // the new ones in the packed batch
-  bool keep;                         // write the new ones into the pages, which have room for them
+  std::vector<float*> pages;
+  int64_t past;           // tokens that the pages hold before the new ones
+  int64_t begin, tokens;  // the new ones in the packed batch
+  bool keep;              // write the new ones into the pages, which have room for them
 };
-// Attends causally: q [T, heads, d], and for each row the keys and values of its past and, behind them, its own among k
-// and v [T, kv_heads, d] → the rows' part of out [T, heads · d]. Made for few new tokens in a row. CPU and float32 only.
-void paged_attention_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                         const std::vector<PagedRow>& rows, int64_t page_tokens, at::Tensor& out);
+struct PagedRows {
+  int64_t page_tokens;
+  std::vector<PagedRow> rows;
+};
+// Attends causally at a layer: q [T, heads, d], and for each row the keys and values of its past and, behind them, its own
+// among k and v [T, kv_heads, d] → the rows' part of out [T, heads · d]. Made for few new tokens in a row. CPU and float32
+// only.
+void paged_attention_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const PagedRows& paged, int64_t layer,
+                         const at::Tensor& out);
+// The same for some pairs of a row and a key/value head, those numbered row · kv_heads + head from `begin` to `end`; on the
+// calling thread.
+void paged_attention_pairs(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const PagedRows& paged, int64_t layer,
+                           int64_t begin, int64_t end, const at::Tensor& out);
 
 // The plain forms.
 namespace plain {

@@ -21,57 +21,72 @@ constexpr int64_t kLanes = 16;
 
 inline __attribute__((always_inline)) Lanes lanes(const float* x) { return *reinterpret_cast<const Lanes*>(x); }
 
-inline __attribute__((always_inline)) float sum(const Lanes& x) {
-  typedef float Quad __attribute__((vector_size(16)));
+// The sums of four vectors' lanes: each step adds pairs of lanes of two vectors and leaves half of them to go.
+typedef float Quad __attribute__((vector_size(16)));
+inline __attribute__((always_inline)) Quad sums(const Lanes& a, const Lanes& b, const Lanes& c, const Lanes& d) {
+  typedef int Order __attribute__((vector_size(64)));
+  constexpr Order even{0, 16, 2, 18, 4, 20, 6, 22, 8, 24, 10, 26, 12, 28, 14, 30}, odd{1, 17, 3, 19, 5, 21, 7, 23, 9, 25, 11, 27, 13, 29, 15, 31};
+  constexpr Order low{0, 1, 16, 17, 4, 5, 20, 21, 8, 9, 24, 25, 12, 13, 28, 29}, high{2, 3, 18, 19, 6, 7, 22, 23, 10, 11, 26, 27, 14, 15, 30, 31};
+  const Lanes ab = __builtin_shuffle(a, b, even) + __builtin_shuffle(a, b, odd), cd = __builtin_shuffle(c, d, even) + __builtin_shuffle(c, d, odd);
+  const Lanes all = __builtin_shuffle(ab, cd, low) + __builtin_shuffle(ab, cd, high);
   Quad part[4];
-  std::memcpy(part, &x, sizeof(part));
-  const Quad q = (part[0] + part[1]) + (part[2] + part[3]);
-  return (q[0] + q[1]) + (q[2] + q[3]);
+  std::memcpy(part, &all, sizeof(part));
+  return (part[0] + part[1]) + (part[2] + part[3]);
 }
 
 // Queries of G heads that share their keys and values.
 constexpr int64_t kMaxGroup = 4;
 
-// Keys or values of consecutive tokens, `stride` elements apart.
+// Keys or values of consecutive tokens, `stride` elements apart, and where those lie that are read next.
 struct Stretch {
   const float* data;
   int64_t stride, count;
+  const float* next;
 };
 
-// scores[g][m] = q[g]·k[m] for two keys at a time: six or more independent sums keep the unit busy.
+// Asks for what `length` tokens from m on have in the stretch that is read next: pages lie apart, and memory is slow to find
+// out where reading goes on.
+inline __attribute__((always_inline)) void fetch_next(const Stretch& s, int64_t m, int64_t length, int64_t d) {
+  for (int64_t j = m * d; j < (m + length) * d; j += kLanes) __builtin_prefetch(s.next + j);
+}
+
+// scores[g][m] = q[g]·k[m] for four keys at a time, whose sums over lanes are taken together.
+constexpr int64_t kKeys = 4;
 template <int64_t G>
-inline __attribute__((always_inline)) void two_keys(const float* const* q, const float* key, int64_t stride, int64_t d, float scale, float* const* scores, int64_t m) {
-  Lanes sums[2][G] = {};
+inline __attribute__((always_inline)) void four_keys(const float* const* q, const float* key, int64_t stride, int64_t d, float scale, float* const* scores, int64_t m) {
+  Lanes products[G][kKeys] = {};
   int64_t j = 0;
   for (; j + kLanes <= d; j += kLanes) {
-    const Lanes a = lanes(key + j), b = lanes(key + stride + j);
 #pragma GCC unroll 4
     for (int64_t g = 0; g < G; ++g) {
-      sums[0][g] += lanes(q[g] + j) * a;
-      sums[1][g] += lanes(q[g] + j) * b;
+      const Lanes query = lanes(q[g] + j);
+#pragma GCC unroll 4
+      for (int64_t n = 0; n < kKeys; ++n) products[g][n] += query * lanes(key + n * stride + j);
     }
   }
 #pragma GCC unroll 4
   for (int64_t g = 0; g < G; ++g) {
-    float first = sum(sums[0][g]), second = sum(sums[1][g]);
-    for (int64_t r = j; r < d; ++r) {
-      first += q[g][r] * key[r];
-      second += q[g][r] * key[stride + r];
-    }
-    scores[g][m] = first * scale;
-    scores[g][m + 1] = second * scale;
+    Quad dots = sums(products[g][0], products[g][1], products[g][2], products[g][3]);
+    for (int64_t r = j; r < d; ++r) dots += q[g][r] * Quad{key[r], key[stride + r], key[2 * stride + r], key[3 * stride + r]};
+    dots *= scale;
+    std::memcpy(scores[g] + m, &dots, sizeof(dots));
   }
 }
 
 template <int64_t G>
 inline __attribute__((always_inline)) void score_group(const float* const* q, const Stretch& keys, int64_t d, float scale, float* const* scores) {
   int64_t m = 0;
-  for (; m + 2 <= keys.count; m += 2) two_keys<G>(q, keys.data + m * keys.stride, keys.stride, d, scale, scores, m);
-  for (int64_t g = 0; m < keys.count && g < G; ++g) {
-    float dot = 0;
+  for (; m + kKeys <= keys.count; m += kKeys) {
+    fetch_next(keys, m, kKeys, d);
+    four_keys<G>(q, keys.data + m * keys.stride, keys.stride, d, scale, scores, m);
+  }
+  for (; m < keys.count; ++m) {
+    for (int64_t g = 0; g < G; ++g) {
+      float dot = 0;
 #pragma omp simd reduction(+ : dot)
-    for (int64_t j = 0; j < d; ++j) dot += q[g][j] * keys.data[m * keys.stride + j];
-    scores[g][m] = dot * scale;
+      for (int64_t j = 0; j < d; ++j) dot += q[g][j] * keys.data[m * keys.stride + j];
+      scores[g][m] = dot * scale;
+    }
   }
 }
 
@@ -87,6 +102,7 @@ inline __attribute__((always_inline)) void mix_group(float* const* weights, cons
       sums[1][g] = lanes(out[g] + j + kLanes);
     }
     for (int64_t m = 0; m < values.count; ++m) {
+      if (j == 0) fetch_next(values, m, 1, d);
       const Lanes a = lanes(values.data + m * values.stride + j), b = lanes(values.data + m * values.stride + j + kLanes);
 #pragma GCC unroll 4
       for (int64_t g = 0; g < G; ++g) {
@@ -141,18 +157,25 @@ MEMPO_VECTORIZED void mix_heads(int64_t group, float* const* weights, const Stre
 
 // What the heads of one call share.
 struct Shape {
-  int64_t heads, kv_heads, d, page_tokens;
+  int64_t heads, kv_heads, d, page_tokens, layer;
+
+  int64_t head_elements() const { return page_tokens * d; }
+  // Where a page holds the keys (0) or values (1) of a head.
+  int64_t place(int64_t keys_or_values, int64_t head) const { return ((layer * 2 + keys_or_values) * kv_heads + head) * head_elements(); }
 };
 
-// One stretch of keys or values for each page of a row's past, then one of the row's own; tokens of the row see
+// The keys or values of a row at a head: one stretch for each page of its past, then one of its own; tokens of the row see
 // all of the former and, of the latter, those up to themselves.
 class Stretches {
  public:
-  Stretches(const PagedRow& row, const std::vector<float*>& pages, const at::Tensor& own, int64_t head, const Shape& s) {
+  // `then` is what is read behind them.
+  Stretches(const PagedRow& row, int64_t keys_or_values, const at::Tensor& own, int64_t head, const Shape& s, const float* then) {
     for (int64_t done = 0; done < row.past; done += s.page_tokens) {
-      all_.push_back({pages[static_cast<size_t>(done / s.page_tokens)] + head * s.page_tokens * s.d, s.d, std::min(s.page_tokens, row.past - done)});
+      all_.push_back({row.pages[static_cast<size_t>(done / s.page_tokens)] + s.place(keys_or_values, head), s.d, std::min(s.page_tokens, row.past - done), then});
     }
-    all_.push_back({own.const_data_ptr<float>() + row.begin * own.stride(0) + head * own.stride(1), own.stride(0), 0});
+    for (size_t n = 1; n < all_.size(); ++n) all_[n - 1].next = all_[n].data;
+    const float* const data = own.const_data_ptr<float>() + row.begin * own.stride(0) + head * own.stride(1);
+    all_.push_back({data, own.stride(0), 0, data});
   }
 
   // Calls visit(stretch, offset of its first token, token): each page for all tokens while it is in the cache.
@@ -161,7 +184,7 @@ class Stretches {
     int64_t offset = 0;
     for (const Stretch& stretch : all_) {
       const bool own = &stretch == &all_.back();
-      for (int64_t t = 0; t < row.tokens; ++t) visit(own ? Stretch{stretch.data, stretch.stride, t + 1} : stretch, offset, t);
+      for (int64_t t = 0; t < row.tokens; ++t) visit(own ? Stretch{stretch.data, stretch.stride, t + 1, stretch.next} : stretch, offset, t);
       offset += stretch.count;
     }
   }
@@ -171,13 +194,18 @@ class Stretches {
 };
 
 // Writes one head of a row's own keys or values behind its past.
-void append(const PagedRow& row, const std::vector<float*>& pages, const at::Tensor& own, int64_t head, const Shape& s) {
+void append(const PagedRow& row, int64_t keys_or_values, const at::Tensor& own, int64_t head, const Shape& s) {
   const float* from = own.const_data_ptr<float>() + row.begin * own.stride(0) + head * own.stride(1);
   for (int64_t t = 0; t < row.tokens; ++t) {
     const int64_t place = row.past + t;
-    float* to = pages[static_cast<size_t>(place / s.page_tokens)] + (head * s.page_tokens + place % s.page_tokens) * s.d;
+    float* to = row.pages[static_cast<size_t>(place / s.page_tokens)] + s.place(keys_or_values, head) + place % s.page_tokens * s.d;
     std::memcpy(to, from + t * own.stride(0), static_cast<size_t>(s.d) * sizeof(float));
   }
+}
+
+// Where reading the keys or values of a row begins; null for a row without a past.
+const float* first_page(const PagedRow& row, int64_t keys_or_values, int64_t head, const Shape& s) {
+  return row.past > 0 ? row.pages.front() + s.place(keys_or_values, head) : nullptr;
 }
 
 // The queries of `group` heads, from `first` on, that share one key/value head, for all tokens of a row.
@@ -211,25 +239,32 @@ void attend(const PagedRow& row, const at::Tensor& q, const Stretches& keys, con
 
 }  // namespace
 
-void paged_attention_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
-                         const std::vector<PagedRow>& rows, int64_t page_tokens, at::Tensor& out) {
-  const Shape shape{q.size(1), k.size(1), q.size(2), page_tokens};
+void paged_attention_pairs(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const PagedRows& paged, int64_t layer,
+                           int64_t begin, int64_t end, const at::Tensor& out) {
+  const Shape shape{q.size(1), k.size(1), q.size(2), paged.page_tokens, layer};
   const int64_t group = shape.heads / shape.kv_heads;
   float* mixed = out.mutable_data_ptr<float>();
-  at::parallel_for(0, static_cast<int64_t>(rows.size()) * shape.kv_heads, 1, [&](int64_t begin, int64_t end) {
-    std::vector<float> scratch;
-    for (int64_t n = begin; n < end; ++n) {
-      const PagedRow& row = rows[static_cast<size_t>(n / shape.kv_heads)];
-      const int64_t head = n % shape.kv_heads;
-      if (row.keep) {
-        append(row, row.keys, k, head, shape);
-        append(row, row.values, v, head, shape);
-      }
-      const Stretches keys(row, row.keys, k, head, shape), values(row, row.values, v, head, shape);
-      for (int64_t g = 0; g < group; g += kMaxGroup) {
-        attend(row, q, keys, values, head * group + g, std::min(kMaxGroup, group - g), shape, mixed, scratch);
-      }
+  std::vector<float> scratch;
+  for (int64_t n = begin; n < end; ++n) {
+    const PagedRow& row = paged.rows[static_cast<size_t>(n / shape.kv_heads)];
+    const int64_t head = n % shape.kv_heads;
+    if (row.keep) {
+      append(row, 0, k, head, shape);
+      append(row, 1, v, head, shape);
     }
+    const int64_t after = std::min(n + 1, end - 1);
+    const float* const then = first_page(paged.rows[static_cast<size_t>(after / shape.kv_heads)], 0, after % shape.kv_heads, shape);
+    const Stretches keys(row, 0, k, head, shape, first_page(row, 1, head, shape)), values(row, 1, v, head, shape, then);
+    for (int64_t g = 0; g < group; g += kMaxGroup) {
+      attend(row, q, keys, values, head * group + g, std::min(kMaxGroup, group - g), shape, mixed, scratch);
+    }
+  }
+}
+
+void paged_attention_cpu(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const PagedRows& paged, int64_t layer,
+                         const at::Tensor& out) {
+  at::parallel_for(0, static_cast<int64_t>(paged.rows.size()) * k.size(1), 1, [&](int64_t begin, int64_t end) {
+    paged_attention_pairs(q, k, v, paged, layer, begin, end, out);
   });
 }
 

@@ -8,7 +8,7 @@
 
 #include "check.h"
 #include "kernels.h"
-#include "packed_weights.h"
+#include "packed_matrix.h"
 #include "vector.h"
 
 namespace kernels = mempo::kernels;
@@ -108,38 +108,40 @@ at::Tensor written_out(const at::Tensor& q, const at::Tensor& keys, const at::Te
 }
 
 void attention_matches(const AttentionCase& c) {
-  const int64_t page = 8;
+  const int64_t page = 8, layers = 3, layer = 1;
   int64_t tokens = 0;
-  std::vector<std::vector<at::Tensor>> pages;  // of each row, [2, kv_heads, page, d]
+  std::vector<std::vector<at::Tensor>> pages;  // of each row at the layer, [2, kv_heads, page, d]
   std::vector<at::Tensor> keys, values;        // the past in one piece
-  std::vector<kernels::PagedRow> rows;
+  kernels::PagedRows paged{page, {}};
   for (const auto& [past, length] : c.rows) {
-    kernels::PagedRow row{{}, {}, past, tokens, length, /*keep=*/length % 2 == 1};
+    kernels::PagedRow row{{}, past, tokens, length, /*keep=*/length % 2 == 1};
     std::vector<at::Tensor> own;
     for (int64_t done = 0; done < past + length; done += page) {
-      own.push_back(at::randn({2, c.kv_heads, page, c.d}));
-      row.keys.push_back(own.back()[0].mutable_data_ptr<float>());
-      row.values.push_back(own.back()[1].mutable_data_ptr<float>());
+      const at::Tensor whole = at::randn({layers, 2, c.kv_heads, page, c.d});
+      own.push_back(whole[layer]);
+      row.pages.push_back(whole.mutable_data_ptr<float>());
     }
     const at::Tensor all = at::cat(own, 2).narrow(2, 0, past);
     keys.push_back(all[0]);
     values.push_back(all[1]);
     pages.push_back(own);
-    rows.push_back(row);
+    if (past == 0 && !row.keep) row.pages.clear();
+    paged.rows.push_back(row);
     tokens += length;
   }
   const at::Tensor q = at::randn({tokens, c.heads + 1, c.d}).narrow(1, 0, c.heads);
   const at::Tensor kv = at::randn({tokens, 2 * c.kv_heads, c.d}), k = kv.narrow(1, 0, c.kv_heads), v = kv.narrow(1, c.kv_heads, c.kv_heads);
   at::Tensor out = at::full({tokens, c.heads * c.d}, 777.0);
-  kernels::paged_attention_cpu(q, k, v, rows, page, out);
-  for (size_t r = 0; r < rows.size(); ++r) {
+  kernels::paged_attention_cpu(q, k, v, paged, layer, out);
+  for (size_t r = 0; r < paged.rows.size(); ++r) {
+    const kernels::PagedRow& row = paged.rows[r];
     const auto [past, length] = c.rows[r];
-    const auto of = [begin = rows[r].begin, length = length](const at::Tensor& x) { return x.narrow(0, begin, length); };
+    const auto of = [begin = row.begin, length = length](const at::Tensor& x) { return x.narrow(0, begin, length); };
     const auto behind = [&](const at::Tensor& before, const at::Tensor& x) { return at::cat({before, of(x).transpose(0, 1)}, 1); };
     const at::Tensor wanted = written_out(of(q), behind(keys[r], k), behind(values[r], v), past);
     EXPECT_NEAR(distance(of(out), wanted), 0, 1e-5);
     const at::Tensor kept = at::cat(pages[r], 2).narrow(2, past, length), given = at::stack({of(k), of(v)}).transpose(1, 2);
-    EXPECT(rows[r].keep == (distance(kept, given) == 0));
+    EXPECT(row.keep == (distance(kept, given) == 0));
   }
 }
 
@@ -233,19 +235,19 @@ void broken_logits_are_refused() {
   }
 }
 
-// Products with a weight that was packed for sixteen rows, by as many and by fewer.
+// Products with packed weights, set and added, into a part of a wider tensor; one that has no outputs changes nothing.
 void packed_products_match() {
-  if (!mempo::PackedWeights::available()) return;  // a libtorch without MKL
-  mempo::Parameter p;
-  p.weight = at::randn({70, 45});
-  p.index = 3;
-  mempo::PackedWeights packed;
-  EXPECT(!packed.suits(p, 16));
-  packed.add(p);
-  EXPECT(packed.suits(p, 16) && packed.suits(p, 5) && !packed.suits(p, 1) && !packed.suits(p, 17));
-  for (const int64_t rows : {1, 5, 15, 16}) {
-    const at::Tensor x = at::randn({rows, 45});
-    EXPECT_NEAR(distance(packed.product(p, x), at::mm(x.to(at::kDouble), p.weight.to(at::kDouble).t())), 0, 2e-5);
+  using mempo::PackedMatrix;
+  if (!PackedMatrix::available()) return;  // a libtorch without MKL
+  for (const int64_t n : {0, 1, 16, 70}) {
+    const at::Tensor weight = at::randn({100, 45}).narrow(0, 20, n), bias = at::randn({n}), x = at::randn({PackedMatrix::kRows, 45});
+    const at::Tensor wanted = at::mm(x.to(at::kDouble), weight.to(at::kDouble).t());
+    const at::Tensor wide = at::full({PackedMatrix::kRows, n + 9}, 7.0), out = wide.narrow(1, 4, n);
+    PackedMatrix(weight, at::Tensor()).multiply(x, out, /*add=*/false);
+    if (n > 0) EXPECT_NEAR(distance(out, wanted), 0, 2e-5);
+    PackedMatrix(weight, bias).multiply(x, out, /*add=*/true);
+    if (n > 0) EXPECT_NEAR(distance(out, 2 * wanted + bias), 0, 5e-5);
+    EXPECT_NEAR(distance(at::cat({wide.narrow(1, 0, 4), wide.narrow(1, n + 4, 5)}, 1), at::full({1}, 7.0)), 0, 0);
   }
 }
 
