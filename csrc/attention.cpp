@@ -46,6 +46,15 @@ at::Tensor plain_attention(const at::Tensor& q, const at::Tensor& k, const at::T
   return mixed.squeeze(0).transpose(0, 1).reshape({n, -1});
 }
 
+// Rows without a past of their own, behind `past` tokens that come before theirs among keys and values.
+at::Tensor attend_behind(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values, const Tree& rows, int64_t past) {
+  Tree behind{{0}, {-1}, {0}};
+  for (const int64_t offset : rows.offsets) behind.offsets.push_back(past + offset);
+  behind.parents.resize(behind.offsets.size() - 1, 0);
+  behind.starts.resize(behind.offsets.size() - 1, past);
+  return FlashAttention(behind, q.device(), /*first=*/1).attend(q, keys, values).mixed;
+}
+
 }  // namespace
 
 TreeAttention::TreeAttention(Tree tree) : tree_(std::move(tree)) {
@@ -72,6 +81,10 @@ void TreeAttention::add_ancestors(int64_t row) {
 }
 
 Attended TreeAttention::attend(int64_t, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) {
+  if (FlashAttention::suits(q)) {
+    if (!flash_) flash_.emplace(tree_, q.device());
+    return flash_->attend(q, k, v);
+  }
   if (!q.is_cpu()) return {plain_tree_attention(q, k, v, tree_), {}};
   const int64_t tokens = q.size(0), heads = q.size(1);
   const at::Tensor mixed = at::empty({tokens, heads, q.size(2)}, q.options());
@@ -92,6 +105,7 @@ Attended TreeAttention::attend(int64_t, const at::Tensor& q, const at::Tensor& k
 // With the log-sum-exp over all keys of a query, the flash kernel's gradient of each part is that part of the whole one.
 void TreeAttention::backward(const at::Tensor& gradient, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v,
                              const Attended& attended, at::Tensor dq, at::Tensor dk, at::Tensor dv) const {
+  if (flash_) return flash_->backward(gradient, q, k, v, attended, dq, dk, dv);
   if (!q.is_cpu()) {
     at::AutoGradMode with_grad(true);
     const auto leaf = [](const at::Tensor& x) { return x.detach().requires_grad_(true); };
@@ -163,6 +177,7 @@ at::Tensor continued_attention(const at::Tensor& q, const at::Tensor& past_keys,
     rows.starts.push_back(0);
   }
   if (!past_keys.defined()) return TreeAttention(rows).attend(0, q, k, v).mixed;
+  if (FlashAttention::suits(q)) return attend_behind(q, at::cat({past_keys, k}), at::cat({past_values, v}), rows, past_keys.size(0));
   if (!q.is_cpu()) {
     std::vector<at::Tensor> mixed;
     for (size_t r = 0; r < lengths.size(); ++r) {

@@ -3,28 +3,19 @@
 
 #include <ATen/ATen.h>
 
+#include <optional>
 #include <vector>
 
-namespace mempo {
+#include "flash_attention.h"
+#include "tree.h"
 
-// What attention gives: the mixed values, and for the backward pass the log-sum-exp of each query's scores.
-struct Attended {
-  at::Tensor mixed;     // [T, heads · head_dim]
-  at::Tensor log_sums;  // [heads, T] float32; undefined where no backward pass needs it
-};
+namespace mempo {
 
 // q [T, heads, head_dim], k and v [T, kv_heads, head_dim], rotated; T tokens of a packed batch.
 class Attention {
  public:
   virtual ~Attention() = default;
   virtual Attended attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) = 0;
-};
-
-// The rows of a packed batch as a tree: row r has the tokens [offsets[r], offsets[r+1]) of its own, behind the first
-// starts[r] tokens of the row parents[r] (an earlier one; −1: behind nothing, and starts[r] is 0).
-struct Tree {
-  std::vector<int64_t> offsets, parents, starts;
-  int64_t rows() const { return static_cast<int64_t>(offsets.size()) - 1; }
 };
 
 // Each row of a tree attends to its ancestors and, causally, to itself, as if it were whole: an ancestor's keys and values
@@ -47,6 +38,7 @@ class TreeAttention final : public Attention {
   Tree tree_;
   std::vector<Span> own_;        // each row at itself
   std::vector<Span> ancestors_;  // rows that follow each other and look at the same keys are one
+  std::optional<FlashAttention> flash_;  // where it suits, from the first layer on
 };
 
 // The same as one differentiable chain of plain operations: for devices without the other form, and for tests.

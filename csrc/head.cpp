@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "kernels.h"
+#include "transfer.h"
 
 namespace mempo {
 
@@ -38,6 +39,8 @@ class LogitBuffer {
     at::Tensor out = buffer_.narrow(0, 0, hidden.size(0));
     if (hidden.scalar_type() == at::kFloat) {
       at::mm_out(out, hidden, model_.head->weight.t());
+    } else if (hidden.is_cuda()) {
+      at::mm_out(out, hidden, model_.head->weight.t(), at::kFloat);  // the sums of the product as they are
     } else {
       out.copy_(at::linear(hidden, model_.head->weight));
     }
@@ -68,6 +71,7 @@ Targets::Targets(const PackedBatch& batch, const std::vector<int64_t>& positions
 }
 
 at::Tensor logits(const Transformer& model, const at::Tensor& hidden) {
+  if (hidden.is_cuda() && hidden.scalar_type() != at::kFloat) return at::mm(hidden, model.head->weight.t(), at::kFloat);
   return at::linear(hidden, model.head->weight).to(at::kFloat);
 }
 
@@ -90,22 +94,23 @@ at::Tensor head_loss(const Transformer& model, const at::Tensor& hidden, const a
                      const mempo_loss_options& options, mempo_loss_stats* stats, Gradients& sums) {
   const at::Tensor hidden_gradient = at::empty_like(hidden);
   LogitBuffer buffer(model, hidden.size(0));
+  TokenLosses losses(inputs, hidden.size(0), options, model.device);
   for (const Chunk& c : chunks(model, hidden.size(0))) {
     const at::Tensor h = c.of(hidden), ids = c.of(targets);
     at::Tensor x = buffer.of(h);
     if (options.temperature != 1.0) x.div_(options.temperature);
     const auto scored = kernels::logit_stats(x, ids, /*with_entropy=*/false);
-    const at::Tensor gradient = token_losses(scored.log_probs, inputs.part(c.begin), options, stats);
-    kernels::logits_to_gradient(x, ids, scored.normalizers, gradient.div_(options.temperature));
-    const at::Tensor d = x.to(hidden.scalar_type());
+    const at::Tensor gradient = losses.gradients(scored.log_probs, c.begin).div_(options.temperature);
+    const at::Tensor d = kernels::logits_to_gradient(x, ids, scored.normalizers, gradient, hidden.scalar_type());
     c.of(hidden_gradient).copy_(at::mm(d, model.head->weight));
     sums.add_product(*model.head, d, h);
   }
+  losses.add_to(stats);
   return hidden_gradient;
 }
 
 void copy_out(const at::Tensor& values, float* out) {
-  at::from_blob(out, {values.numel()}, at::kFloat).copy_(values);
+  at::from_blob(out, {values.numel()}, at::kFloat).copy_(kernels::to_host(values));
 }
 
 }  // namespace mempo

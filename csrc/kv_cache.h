@@ -50,6 +50,7 @@ class KVCache {
   // The first `length` keys (0) or values (1) of one layer, as [length, kv_heads, head_dim].
   at::Tensor gather(const Row& row, int64_t layer, int64_t keys_or_values, int64_t length) const;
 
+  const Shape& shape() const { return shape_; }
   int64_t pages() const { return *in_use_; }
   int64_t limit() const { return limit_; }
 

@@ -67,14 +67,6 @@ void forward_backward(const Transformer& model, const RowGroup& group, const Tre
   model.backward(for_hidden, batch, attention, kept, share.gradients);
 }
 
-void add_stats(mempo_loss_stats* sum, const mempo_loss_stats& one) {
-  sum->policy += one.policy;
-  sum->kl += one.kl;
-  sum->clipped += one.clipped;
-  sum->max_log_ratio = std::max(sum->max_log_ratio, one.max_log_ratio);
-  sum->negative_log_likelihood += one.negative_log_likelihood;
-}
-
 // Takes the memory that a step needs, so that one without memory has changed nothing.
 void make_moments(Weights& weights) {
   for (Parameter* p : weights.trained()) {

@@ -10,23 +10,20 @@ namespace mempo {
 
 namespace {
 
-bool is_valid(const std::vector<uint8_t>& valid, int64_t id) {
-  return valid.empty() || (id < static_cast<int64_t>(valid.size()) && valid[id] != 0);
+bool is_valid(const at::Tensor& valid, int64_t id) {
+  return !valid.defined() || (id < valid.numel() && valid[id].item<uint8_t>() != 0);
 }
 
-int64_t likeliest(const at::Tensor& logits, const std::vector<uint8_t>& valid) {
+int64_t likeliest(const at::Tensor& logits, const at::Tensor& valid) {
   const int64_t best = logits.argmax().item<int64_t>();
   if (is_valid(valid, best)) return best;
-  const at::Tensor allowed = at::from_blob(const_cast<uint8_t*>(valid.data()), {static_cast<int64_t>(valid.size())}, at::kByte)
-                                 .to(logits.device())
-                                 .to(at::kBool);
-  const int64_t known = std::min<int64_t>(allowed.numel(), logits.numel());
-  const at::Tensor rest = logits.narrow(0, 0, known).masked_fill(allowed.narrow(0, 0, known).logical_not(), -std::numeric_limits<float>::infinity());
+  const int64_t known = std::min<int64_t>(valid.numel(), logits.numel());
+  const at::Tensor rest = logits.narrow(0, 0, known).masked_fill(valid.narrow(0, 0, known).eq(0), -std::numeric_limits<float>::infinity());
   return rest.argmax().item<int64_t>();
 }
 
 void require_finite(double value) {
-  if (!std::isfinite(value)) throw std::runtime_error("the model's logits are not finite: its weights are broken");
+  if (!std::isfinite(value)) throw std::runtime_error(kernels::kBrokenLogits);
 }
 
 // The first id whose cumulative mass exceeds u times the whole; an id of no mass is never taken.
@@ -36,7 +33,7 @@ int64_t draw(const at::Tensor& cumulative, double u) {
   return at::searchsorted(cumulative, at::Scalar(u * whole), /*out_int32=*/false, /*right=*/true).item<int64_t>();
 }
 
-mempo_sampled sample_row(const at::Tensor& logits, const SamplingRule& rule, const std::vector<uint8_t>& valid) {
+mempo_sampled sample_row(const at::Tensor& logits, const SamplingRule& rule, const at::Tensor& valid) {
   int32_t redraws = 0;
   int64_t id;
   if (rule.temperature == 0) {
@@ -79,17 +76,15 @@ at::Tensor filtered_distribution(const at::Tensor& logits, const SamplingRule& r
   return x.softmax(0);
 }
 
-std::vector<mempo_sampled> sample(const at::Tensor& logits, const std::vector<SamplingRule>& rules,
-                                  const std::vector<uint8_t>& valid) {
+std::vector<mempo_sampled> sample(const at::Tensor& logits, const std::vector<SamplingRule>& rules, const at::Tensor& valid) {
   std::vector<mempo_sampled> sampled;
-  const auto filters = [](const SamplingRule& r) { return r.top_k > 0 || (r.top_p > 0 && r.top_p < 1); };
-  if (!kernels::on_cpu(logits) || std::any_of(rules.begin(), rules.end(), filters)) {
+  if (!kernels::can_sample(logits) || std::any_of(rules.begin(), rules.end(), filters)) {
     for (size_t r = 0; r < rules.size(); ++r) sampled.push_back(sample_row(logits[static_cast<int64_t>(r)], rules[r], valid));
     return sampled;
   }
   std::vector<kernels::Draw> draws;
   for (const SamplingRule& rule : rules) draws.push_back({rule.temperature, rule.seed, -1, 0, 0});
-  kernels::sample_cpu(logits, valid, draws);
+  kernels::sample(logits, valid, draws);
   for (const kernels::Draw& d : draws) sampled.push_back({static_cast<int32_t>(d.id), d.log_prob, d.redraws});
   return sampled;
 }

@@ -23,8 +23,11 @@ void check_rule(const SamplingRule& rule);
 // an id was taken out. logits: float32 [vocab].
 at::Tensor filtered_distribution(const at::Tensor& logits, const SamplingRule& rule);
 
-// Draws one token for each row of `logits` (float32 [S, vocab]). `valid` may be empty.
-std::vector<mempo_sampled> sample(const at::Tensor& logits, const std::vector<SamplingRule>& rules,
-                                  const std::vector<uint8_t>& valid);
+// Whether a rule takes ids out of the distribution.
+inline bool filters(const SamplingRule& rule) { return rule.top_k > 0 || (rule.top_p > 0 && rule.top_p < 1); }
+
+// Draws one token for each row of `logits` (float32 [S, vocab]). `valid` has one byte per id, 0 = never draw it, on the
+// device of the logits; it may be undefined.
+std::vector<mempo_sampled> sample(const at::Tensor& logits, const std::vector<SamplingRule>& rules, const at::Tensor& valid);
 
 }  // namespace mempo

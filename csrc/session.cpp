@@ -1,93 +1,20 @@
 // Rows of key/value caches, and the forward passes that extend them or branch off them.
 #include <algorithm>
-#include <numeric>
 #include <utility>
 #if defined(__GLIBC__)
 #include <malloc.h>
 #endif
 
+#include "cached_attention.h"
+#include "decode_step.h"
 #include "decoder.h"
 #include "head.h"
-#include "kernels.h"
-#include "kv_cache.h"
 #include "sampling.h"
 #include "transformer.h"
 
 namespace mempo {
 
 namespace {
-
-// New tokens of a packed batch behind the first `past` tokens of a row.
-struct Stretch {
-  KVCache::Row* row;
-  int64_t past, begin, tokens;
-  bool keep;  // in the row
-};
-
-kernels::PagedRow paged_row(const Stretch& s) {
-  kernels::PagedRow row{{}, s.past, s.begin, s.tokens, s.keep};
-  for (const KVCache::Page& page : s.row->pages) row.pages.push_back(page->mutable_data_ptr<float>());
-  return row;
-}
-
-// Attends over the pages of each row and the new tokens behind them, and keeps the keys and values of those that stay.
-// Few tokens, as in decoding, go through one kernel for all rows where there is one; longer stretches behind the same
-// tokens look at these together.
-class PagedAttention final : public Attention {
- public:
-  PagedAttention(const KVCache& cache, std::vector<Stretch> stretches, bool kernel)
-      : cache_(cache), stretches_(std::move(stretches)), kernel_(kernel) {
-    for (const Stretch& s : stretches_) {
-      if (kernel && s.tokens <= kFewTokens) {
-        short_.rows.push_back(paged_row(s));
-      } else if (!long_.empty() && continues(long_.back(), s)) {
-        long_.back().lengths.push_back(s.tokens);
-      } else {
-        long_.push_back({s.row, s.past, s.begin, {s.tokens}});
-      }
-    }
-  }
-
-  Attended attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) override {
-    at::Tensor out = at::empty({q.size(0), q.size(1) * q.size(2)}, q.options());
-    if (!short_.rows.empty()) kernels::paged_attention_cpu(q, k, v, short_, layer, out);
-    for (const Run& run : long_) {
-      const auto own = [&](const at::Tensor& x) { return x.narrow(0, run.begin, run.tokens()); };
-      const auto past = [&](int64_t which) { return run.past == 0 ? at::Tensor() : cache_.gather(*run.row, layer, which, run.past); };
-      own(out).copy_(continued_attention(own(q), past(0), past(1), own(k), own(v), run.lengths));
-    }
-    for (const Stretch& s : stretches_) {  // the kernel has kept those of its rows
-      if (s.keep && !(kernel_ && s.tokens <= kFewTokens)) cache_.write(*s.row, layer, k.narrow(0, s.begin, s.tokens), v.narrow(0, s.begin, s.tokens));
-    }
-    return {out, {}};
-  }
-
- private:
-  static constexpr int64_t kFewTokens = 16;
-
-  // Stretches that follow each other in the batch, all behind the same tokens.
-  struct Run {
-    const KVCache::Row* row;
-    int64_t past, begin;
-    std::vector<int64_t> lengths;
-    int64_t tokens() const { return std::accumulate(lengths.begin(), lengths.end(), int64_t{0}); }
-  };
-  static bool continues(const Run& run, const Stretch& s) {
-    return run.row == s.row && run.past == s.past && run.begin + run.tokens() == s.begin;
-  }
-
-  const KVCache& cache_;
-  std::vector<Stretch> stretches_;
-  bool kernel_;
-  kernels::PagedRows short_{KVCache::kPageTokens, {}};
-  std::vector<Run> long_;
-};
-
-kernels::PagedRows all_paged(const std::vector<Stretch>& stretches) {
-  kernels::PagedRows paged{KVCache::kPageTokens, {}};
-  for (const Stretch& s : stretches) paged.rows.push_back(paged_row(s));
-  return paged;
-}
 
 // Takes the room that kept stretches need, and gives back what their rows have not grown into when the call ends.
 class Reservation {
@@ -128,9 +55,9 @@ class Reservation {
 
 class Session {
  public:
-  Session(const Transformer& model, std::vector<uint8_t> valid, int64_t cache_tokens, bool adapters)
+  Session(const Transformer& model, at::Tensor valid, int64_t cache_tokens, bool adapters)
       : cache({model.config.layers, model.config.kv_heads, model.config.head_dim, at::TensorOptions().device(model.device).dtype(model.dtype)}, cache_tokens),
-        model_(model), valid_(std::move(valid)), adapters_(adapters) {}
+        model_(model), valid_(std::move(valid)), adapters_(adapters), decode_(model, cache, valid_, adapters) {}
 
   void step(int64_t count, const mempo_row_input* inputs, const int64_t* offsets, const int32_t* ids, mempo_sampled* out);
   void score(int64_t count, const mempo_piece* pieces, const int64_t* offsets, const int32_t* ids, int64_t position_count,
@@ -139,6 +66,10 @@ class Session {
   KVCache cache;
 
  private:
+  using Rules = std::vector<std::optional<SamplingRule>>;  // none for a row that draws nothing
+
+  // The tokens of all rows in one pass, and what is drawn behind them.
+  std::vector<mempo_sampled> step(const PackedRows& given, const std::vector<Stretch>& stretches, const Rules& rules);
   // The decoder, made when several rows first go on by one token each, where this pass is one for it; else null.
   Decoder* decoder_for(int64_t rows, int64_t tokens);
   PackedBatch pack(const RowGroup& group, const std::vector<Stretch>& stretches) const;
@@ -146,10 +77,11 @@ class Session {
   at::Tensor run(const PackedBatch& batch, const RowGroup& group, const std::vector<Stretch>& stretches) const;
 
   const Transformer& model_;
-  std::vector<uint8_t> valid_;
+  at::Tensor valid_;  // one byte per id, on the model's device; undefined where all are valid
   bool adapters_;
   std::unique_ptr<Decoder> decoder_;
   bool tried_decoder_ = false;
+  DecodeStep decode_;
 };
 
 // What a group has of a list with one entry for each row of the call.
@@ -179,7 +111,7 @@ PackedBatch Session::pack(const RowGroup& group, const std::vector<Stretch>& str
 at::Tensor Session::run(const PackedBatch& batch, const RowGroup& group, const std::vector<Stretch>& stretches) const {
   std::vector<Stretch> own = of_group(stretches, group);
   for (size_t r = 0; r < own.size(); ++r) own[r].begin = group.offsets[r];
-  PagedAttention attention(cache, std::move(own), /*kernel=*/model_.device.is_cpu() && model_.dtype == at::kFloat);
+  CachedAttention attention(cache, own);
   return model_.hidden_states(batch, attention);
 }
 
@@ -189,24 +121,37 @@ void Session::step(int64_t count, const mempo_row_input* inputs, const int64_t* 
   const PackedRows given{count, offsets, ids, 0, nullptr};
   check_rows(given, model_.config.vocab);
   std::vector<Stretch> stretches;
+  Rules rules;
   for (int64_t k = 0; k < count; ++k) {
     KVCache::Row& row = cache.find(inputs[k].row);
     stretches.push_back({&row, row.length, offsets[k], offsets[k + 1] - offsets[k], /*keep=*/true});
-    if (inputs[k].sample != 0) check_rule({inputs[k].temperature, inputs[k].top_k, inputs[k].top_p, inputs[k].seed});
+    rules.emplace_back();
+    if (inputs[k].sample == 0) continue;
+    rules.back() = SamplingRule{inputs[k].temperature, inputs[k].top_k, inputs[k].top_p, inputs[k].seed};
+    check_rule(*rules.back());
   }
   const Reservation reservation(cache, stretches);
-  Decoder* const decoder = decoder_for(count, offsets[count]);
-  std::vector<mempo_sampled> sampled(static_cast<size_t>(count), {-1, 0.0F, 0});
+  std::optional<std::vector<mempo_sampled>> sampled;
+  if (decode_.suits(stretches, rules)) sampled = decode_.run(stretches, ids, rules);
+  if (!sampled) sampled = step(given, stretches, rules);
+  reservation.grow();
+  std::copy(sampled->begin(), sampled->end(), out);
+}
+
+std::vector<mempo_sampled> Session::step(const PackedRows& given, const std::vector<Stretch>& stretches, const Rules& all_rules) {
+  Decoder* const decoder = decoder_for(given.rows, given.offsets[given.rows]);
+  std::vector<mempo_sampled> sampled(static_cast<size_t>(given.rows), {-1, 0.0F, 0});
   run_groups(cut_evenly(given, model_.config.groups), [&](size_t, const RowGroup& group) {
     const PackedBatch batch = pack(group, stretches);
-    const at::Tensor hidden = decoder != nullptr ? decoder->hidden_states(batch, all_paged(stretches)) : run(batch, group, stretches);
+    const at::Tensor hidden = decoder != nullptr ? decoder->hidden_states(batch, paged_rows(stretches)) : run(batch, group, stretches);
     std::vector<int64_t> rows, last_tokens;
     std::vector<SamplingRule> rules;
     for (int64_t k = group.begin; k < group.end; ++k) {
-      if (inputs[k].sample == 0) continue;
+      const auto& rule = all_rules[static_cast<size_t>(k)];
+      if (!rule) continue;
       rows.push_back(k);
       last_tokens.push_back(group.offsets[static_cast<size_t>(k - group.begin) + 1] - 1);
-      rules.push_back({inputs[k].temperature, inputs[k].top_k, inputs[k].top_p, inputs[k].seed});
+      rules.push_back(*rule);
     }
     if (rows.empty()) return;
     const at::Tensor last = hidden.index_select(0, at::tensor(last_tokens, at::kLong).to(model_.device));
@@ -214,8 +159,7 @@ void Session::step(int64_t count, const mempo_row_input* inputs, const int64_t* 
     const auto drawn = sample(decoder != nullptr ? decoder->logits(normalized) : logits(model_, normalized), rules, valid_);
     for (size_t n = 0; n < rows.size(); ++n) sampled[static_cast<size_t>(rows[n])] = drawn[n];
   });
-  reservation.grow();
-  std::copy(sampled.begin(), sampled.end(), out);
+  return sampled;
 }
 
 void Session::score(int64_t count, const mempo_piece* pieces, const int64_t* offsets, const int32_t* ids,
@@ -265,11 +209,11 @@ using mempo::require;
 int mempo_session_new(mempo_model* model, const uint8_t* valid, int64_t valid_count, int64_t cache_tokens,
                       int without_adapters, mempo_session** out, mempo_error* error) {
   return guarded(error, [&] {
-    std::vector<uint8_t> ids;
+    at::Tensor ids;
     if (valid != nullptr) {
-      ids.assign(valid, valid + std::max<int64_t>(valid_count, 0));
-      const auto end = ids.begin() + std::min<int64_t>(present(model)->config.vocab, static_cast<int64_t>(ids.size()));
-      require(std::any_of(ids.begin(), end, [](uint8_t v) { return v != 0; }), "no id of the vocabulary is valid");
+      const int64_t known = std::clamp<int64_t>(valid_count, 0, present(model)->config.vocab);
+      require(std::any_of(valid, valid + known, [](uint8_t v) { return v != 0; }), "no id of the vocabulary is valid");
+      ids = at::from_blob(const_cast<uint8_t*>(valid), {known}, at::kByte).clone().to(model->device);
     }
     require(cache_tokens >= 0, "cache_tokens must not be negative");
     *out = new mempo_session(*present(model), std::move(ids), cache_tokens, without_adapters == 0);

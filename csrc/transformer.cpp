@@ -6,6 +6,7 @@
 #include "device.h"
 #include "layer.h"
 #include "kernels.h"
+#include "transfer.h"
 
 namespace mempo {
 
@@ -56,20 +57,24 @@ at::Tensor Transformer::merged(const std::string& name) {
 }
 
 PackedBatch Transformer::pack(const RowGroup& rows, const std::vector<int64_t>& starts) const {
-  PackedBatch batch;
-  batch.offsets = rows.offsets;
-  const int64_t tokens = batch.offsets.back();
-  const at::Tensor positions = at::empty({tokens}, at::kLong), wide = at::empty({tokens}, at::kLong);
-  int64_t* position = positions.mutable_data_ptr<int64_t>();
-  int64_t* id = wide.mutable_data_ptr<int64_t>();
-  for (size_t r = 0; r + 1 < batch.offsets.size(); ++r) {
-    for (int64_t t = batch.offsets[r]; t < batch.offsets[r + 1]; ++t) {
+  const int64_t tokens = rows.offsets.back();
+  const at::Tensor numbers = at::empty({2, tokens}, at::kLong);  // ids and positions, which go over in one piece
+  int64_t *id = numbers.mutable_data_ptr<int64_t>(), *position = id + tokens;
+  for (size_t r = 0; r + 1 < rows.offsets.size(); ++r) {
+    for (int64_t t = rows.offsets[r]; t < rows.offsets[r + 1]; ++t) {
       id[t] = rows.ids[t];
-      position[t] = t - batch.offsets[r] + starts[r];
+      position[t] = t - rows.offsets[r] + starts[r];
     }
   }
-  batch.ids = wide.to(device);
-  const at::Tensor angles = positions.to(device).to(at::kFloat).unsqueeze(1).mul(inverse_frequencies_);
+  const at::Tensor moved = kernels::to_device(numbers, device);
+  return batch_of(rows.offsets, moved[0], moved[1]);
+}
+
+PackedBatch Transformer::batch_of(std::vector<int64_t> offsets, const at::Tensor& ids, const at::Tensor& positions) const {
+  const at::Tensor angles = positions.to(at::kFloat).unsqueeze(1).mul(inverse_frequencies_);
+  PackedBatch batch;
+  batch.offsets = std::move(offsets);
+  batch.ids = ids;
   batch.cos = angles.cos().to(dtype);
   batch.sin = angles.sin().to(dtype);
   return batch;

@@ -50,6 +50,9 @@ class Transformer {
   // Moves rows to the device; their tokens go on from the positions `starts`.
   PackedBatch pack(const RowGroup& rows, const std::vector<int64_t>& starts) const;
 
+  // A batch of what lies on the device: ids and positions, int64.
+  PackedBatch batch_of(std::vector<int64_t> offsets, const at::Tensor& ids, const at::Tensor& positions) const;
+
   // Runs all layers: hidden states [T, hidden] before the last norm. With `kept`, leaves there what `backward` reads.
   at::Tensor hidden_states(const PackedBatch& batch, Attention& attention, Activations* kept = nullptr) const;
   // The last norm.

@@ -4,6 +4,9 @@
 
 #include <cstdint>
 
+#include "draw.h"
+#include "policy_loss.h"
+
 namespace mempo::kernels::cuda {
 
 enum class Elements : int { float32, bfloat16 };
@@ -36,10 +39,87 @@ struct ElementwiseKernels {
 };
 ElementwiseKernels elementwise_kernels();
 
+// What the loss of a chunk of tokens is computed from, all on the device and one number for each token.
+struct LossArguments {
+  const float *log_probs, *old_log_probs, *ref_log_probs, *advantages, *weights;
+  int64_t count;
+  bool likelihood;  // the loss is −log p; of the columns only the weights are read
+  LossConstants constants;
+  float* gradient;  // weight · d loss / d log_prob
+  double* sums;     // [5] are added to: policy, kl and clipped, the largest |log-ratio|, and −log p
+};
+
+struct LogitKernels {
+  // Of logits [rows, vocab]: log-probabilities of the targets, logsumexp and entropies (nats; null: not wanted), [rows] each.
+  Error (*stats)(const float* logits, const int64_t* targets, int64_t rows, int64_t vocab, float* log_probs, float* normalizers, float* entropies, void* stream);
+  // Row r becomes gradient[r] · (onehot(target) − softmax) as numbers of T, from the place where its logits begin.
+  Error (*to_gradient)(Elements elements, float* logits, const int64_t* targets, const float* normalizers, const float* gradient, int64_t rows, int64_t vocab, void* stream);
+  Error (*policy_losses)(LossArguments arguments, void* stream);
+};
+LogitKernels logit_kernels();
+
+struct SamplingKernels {
+  // Draws a token for each row of logits; `valid` may be null. The id is −1 where the logits are not finite.
+  Error (*draw)(const float* logits, int64_t rows, int64_t vocab, const uint8_t* valid, int64_t valid_count, Draw* draws, void* stream);
+};
+SamplingKernels sampling_kernels();
+
+// Where the keys and values of a packed batch lie. It is in device memory, so that a captured graph serves other rows and
+// lengths without being captured anew. Tokens of a page at one layer lie as keys [kv_heads, page_tokens, d] and values alike.
+struct PagedTable {
+  const int64_t* pages;       // addresses of the pages of all rows, one row after the other
+  const int32_t* first_page;  // [rows], where a row's own begin in `pages`
+  const int32_t* past;        // [rows], tokens that its pages hold before the new ones
+  const int32_t* begin;       // [rows], its first new token in the packed batch
+  const int32_t* keep;        // [rows], 1 = the new tokens are written behind the past, where its pages have room
+  const int32_t* row;         // [tokens], the row of each new token, or −1: a token of no row here
+  int64_t layer, values;      // elements from a page's begin to a layer's keys, and from there to its values
+  int32_t page_tokens;
+};
+
+// Elements from one token to the next, and from one head to the next; those of a head are contiguous.
+struct Strides {
+  int64_t token, head;
+};
+
+struct AttentionArguments {
+  const void *q, *k, *v;  // [tokens, heads, d], [tokens, kv_heads, d] of T
+  Strides q_strides, k_strides, v_strides;
+  int32_t heads, kv_heads, d;
+  float scale;
+  PagedTable table;
+  int32_t shares;         // that the keys of a token are divided into
+  float *partial, *sums;  // [tokens, heads, shares, d] and [tokens, heads, shares, 2] for results in between; null for one share
+  void* out;              // [tokens, heads · d] of T
+  bool wide;              // accesses of 16 bytes are possible (set by the launcher)
+};
+
+struct AttentionKernels {
+  // Each new token attends to the past of its row and to the new ones up to itself. Those of rows that keep them are written
+  // into the pages.
+  Error (*paged)(Elements elements, AttentionArguments arguments, int64_t tokens, void* stream);
+};
+AttentionKernels attention_kernels();
+
+// Work of many launches that is done again by one. `work(context)` must do the same each time, on the current stream and in
+// memory that stays where it is.
+struct GraphCalls {
+  // Does the work once and captures it; null where it cannot be captured, and then it may not have been done. Memory that it
+  // takes may be shared with another graph, or null, that is never replayed at the same time.
+  void* (*run_and_capture)(void (*work)(void*), void* context, const void* shares_memory);
+  Error (*replay)(void* graph);
+  void (*free)(void* graph);
+};
+GraphCalls graph_calls();
+
 struct Kernels {
   // Of this file when the kernels were compiled; those of another must not be called.
   const char* interface;
   ElementwiseKernels elementwise;
+  LogitKernels logits;
+  SamplingKernels sampling;
+  AttentionKernels attention;
+  GraphCalls graphs;
 };
 
 }  // namespace mempo::kernels::cuda

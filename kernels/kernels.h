@@ -36,18 +36,23 @@ struct LogitStats {
 // Statistics of float32 logits [N, vocab]; targets [N] int64.
 LogitStats logit_stats(const at::Tensor& logits, const at::Tensor& targets, bool with_entropy);
 
-// Turns logits into the gradient of Σ gradient[r] · log p(targets[r]), in place:
-// gradient · (onehot(target) − softmax).
-void logits_to_gradient(at::Tensor& logits, const at::Tensor& targets, const at::Tensor& normalizers,
-                        const at::Tensor& gradient);
+// The gradient of Σ gradient[r] · log p(targets[r]) in logits, gradient · (onehot(target) − softmax), as numbers of
+// `dtype`. It takes the place of the logits where a form can.
+at::Tensor logits_to_gradient(at::Tensor& logits, const at::Tensor& targets, const at::Tensor& normalizers,
+                              const at::Tensor& gradient, at::ScalarType dtype);
 
-// Draws a token for each row of float32 logits [N, vocab] from the whole distribution. `valid` has one byte
-// per id, 0 = never draw it, and may be empty. CPU and float32 only; the rows run side by side.
-void sample_cpu(const at::Tensor& logits, const std::vector<uint8_t>& valid, std::vector<Draw>& draws);
+// What is said of logits that nothing can be drawn from.
+constexpr const char* kBrokenLogits = "the model's logits are not finite: its weights are broken";
+
+// Whether `sample` has a form for logits of this device.
+bool can_sample(const at::Tensor& logits);
+// Draws a token for each row of float32 logits [N, vocab] from the whole distribution. `valid` has one byte per id, 0 =
+// never draw it, on the device of the logits, and may be undefined. The rows run side by side.
+void sample(const at::Tensor& logits, const at::Tensor& valid, std::vector<Draw>& draws);
 
 // A row whose past lies in pages [layers, 2 (keys, values), kv_heads, page_tokens, d].
 struct PagedRow {
-  std::vector<float*> pages;
+  std::vector<void*> pages;
   int64_t past;           // tokens that the pages hold before the new ones
   int64_t begin, tokens;  // the new ones in the packed batch
   bool keep;              // write the new ones into the pages, which have room for them
@@ -75,8 +80,8 @@ void rotate_(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, 
 at::Tensor swiglu(const at::Tensor& gate_up);
 at::Tensor swiglu_backward(const at::Tensor& gate_up, const at::Tensor& gradient);
 LogitStats logit_stats(const at::Tensor& logits, const at::Tensor& targets, bool with_entropy);
-void logits_to_gradient(at::Tensor& logits, const at::Tensor& targets, const at::Tensor& normalizers,
-                        const at::Tensor& gradient);
+at::Tensor logits_to_gradient(at::Tensor& logits, const at::Tensor& targets, const at::Tensor& normalizers,
+                              const at::Tensor& gradient, at::ScalarType dtype);
 }  // namespace plain
 
 // Whether a tensor has a CPU form.

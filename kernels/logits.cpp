@@ -4,6 +4,7 @@
 #include <cmath>
 #include <limits>
 
+#include "cuda_logits.h"
 #include "kernels.h"
 #include "rows.h"
 #include "vector.h"
@@ -69,6 +70,7 @@ RowStats row_stats(const float* x, int64_t n, bool with_entropy) {
 }  // namespace
 
 LogitStats logit_stats(const at::Tensor& logits, const at::Tensor& targets, bool with_entropy) {
+  if (const auto* on = cuda::kernels_for(logits)) return cuda::logit_stats(*on, logits, targets, with_entropy);
   if (!on_cpu(logits)) return plain::logit_stats(logits, targets, with_entropy);
   const int64_t rows = logits.size(0), n = logits.size(1);
   LogitStats stats{at::empty({rows}, logits.options()), at::empty({rows}, logits.options()), {}};
@@ -88,9 +90,10 @@ LogitStats logit_stats(const at::Tensor& logits, const at::Tensor& targets, bool
   return stats;
 }
 
-void logits_to_gradient(at::Tensor& logits, const at::Tensor& targets, const at::Tensor& normalizers,
-                        const at::Tensor& gradient) {
-  if (!on_cpu(logits)) return plain::logits_to_gradient(logits, targets, normalizers, gradient);
+at::Tensor logits_to_gradient(at::Tensor& logits, const at::Tensor& targets, const at::Tensor& normalizers,
+                              const at::Tensor& gradient, at::ScalarType dtype) {
+  if (const auto* on = cuda::kernels_for(logits)) return cuda::logits_to_gradient(*on, logits, targets, normalizers, gradient, dtype);
+  if (!on_cpu(logits)) return plain::logits_to_gradient(logits, targets, normalizers, gradient, dtype);
   const int64_t n = logits.size(1);
   float* x = logits.mutable_data_ptr<float>();
   const int64_t* target = targets.const_data_ptr<int64_t>();
@@ -101,6 +104,7 @@ void logits_to_gradient(at::Tensor& logits, const at::Tensor& targets, const at:
       x[r * n + target[r]] += g[r];
     }
   });
+  return logits.to(dtype);
 }
 
 }  // namespace mempo::kernels

@@ -164,6 +164,8 @@ struct Shape {
   int64_t place(int64_t keys_or_values, int64_t head) const { return ((layer * 2 + keys_or_values) * kv_heads + head) * head_elements(); }
 };
 
+float* page_of(const PagedRow& row, int64_t n) { return static_cast<float*>(row.pages[static_cast<size_t>(n)]); }
+
 // The keys or values of a row at a head: one stretch for each page of its past, then one of its own; tokens of the row see
 // all of the former and, of the latter, those up to themselves.
 class Stretches {
@@ -171,7 +173,7 @@ class Stretches {
   // `then` is what is read behind them.
   Stretches(const PagedRow& row, int64_t keys_or_values, const at::Tensor& own, int64_t head, const Shape& s, const float* then) {
     for (int64_t done = 0; done < row.past; done += s.page_tokens) {
-      all_.push_back({row.pages[static_cast<size_t>(done / s.page_tokens)] + s.place(keys_or_values, head), s.d, std::min(s.page_tokens, row.past - done), then});
+      all_.push_back({page_of(row, done / s.page_tokens) + s.place(keys_or_values, head), s.d, std::min(s.page_tokens, row.past - done), then});
     }
     for (size_t n = 1; n < all_.size(); ++n) all_[n - 1].next = all_[n].data;
     const float* const data = own.const_data_ptr<float>() + row.begin * own.stride(0) + head * own.stride(1);
@@ -198,14 +200,14 @@ void append(const PagedRow& row, int64_t keys_or_values, const at::Tensor& own, 
   const float* from = own.const_data_ptr<float>() + row.begin * own.stride(0) + head * own.stride(1);
   for (int64_t t = 0; t < row.tokens; ++t) {
     const int64_t place = row.past + t;
-    float* to = row.pages[static_cast<size_t>(place / s.page_tokens)] + s.place(keys_or_values, head) + place % s.page_tokens * s.d;
+    float* to = page_of(row, place / s.page_tokens) + s.place(keys_or_values, head) + place % s.page_tokens * s.d;
     std::memcpy(to, from + t * own.stride(0), static_cast<size_t>(s.d) * sizeof(float));
   }
 }
 
 // Where reading the keys or values of a row begins; null for a row without a past.
 const float* first_page(const PagedRow& row, int64_t keys_or_values, int64_t head, const Shape& s) {
-  return row.past > 0 ? row.pages.front() + s.place(keys_or_values, head) : nullptr;
+  return row.past > 0 ? page_of(row, 0) + s.place(keys_or_values, head) : nullptr;
 }
 
 // The queries of `group` heads, from `first` on, that share one key/value head, for all tokens of a row.

@@ -48,11 +48,11 @@ LogitStats logit_stats(const at::Tensor& logits, const at::Tensor& targets, bool
   return stats;
 }
 
-void logits_to_gradient(at::Tensor& logits, const at::Tensor& targets, const at::Tensor& normalizers,
-                        const at::Tensor& gradient) {
+at::Tensor logits_to_gradient(at::Tensor& logits, const at::Tensor& targets, const at::Tensor& normalizers,
+                              const at::Tensor& gradient, at::ScalarType dtype) {
   const at::Tensor g = gradient.unsqueeze(1);
   logits.sub_(normalizers.unsqueeze(1)).exp_().mul_(g.neg());
-  logits.scatter_add_(1, targets.unsqueeze(1), g);
+  return logits.scatter_add_(1, targets.unsqueeze(1), g).to(dtype);
 }
 
 }  // namespace mempo::kernels::plain

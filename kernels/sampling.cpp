@@ -4,6 +4,7 @@
 #include <cmath>
 #include <stdexcept>
 
+#include "cuda_logits.h"
 #include "kernels.h"
 #include "rows.h"
 #include "vector.h"
@@ -21,7 +22,7 @@ class Distribution {
       masses_.push_back(sum_exp(logits + j, std::min(kSumBlock, vocab - j), shift_, factor_));
       whole_ += masses_.back();
     }
-    if (!std::isfinite(whole_)) throw std::runtime_error("the model's logits are not finite: its weights are broken");
+    if (!std::isfinite(whole_)) throw std::runtime_error(kBrokenLogits);
   }
 
   // The first id whose cumulative mass exceeds u times the whole; an id of no mass is never taken.
@@ -53,37 +54,45 @@ class Distribution {
   double whole_ = 0;
 };
 
-bool is_valid(const std::vector<uint8_t>& valid, int64_t id) {
-  return valid.empty() || (id < static_cast<int64_t>(valid.size()) && valid[id] != 0);
-}
+// Which ids may be drawn: all where there are no bytes.
+struct Valid {
+  const uint8_t* bytes;
+  int64_t count;
+  bool operator()(int64_t id) const { return bytes == nullptr || (id < count && bytes[id] != 0); }
+};
 
-int64_t likeliest(const float* logits, int64_t vocab, const std::vector<uint8_t>& valid) {
+int64_t likeliest(const float* logits, int64_t vocab, const Valid& is_valid) {
   int64_t best = -1;
   for (int64_t j = 0; j < vocab; ++j) {
-    if (is_valid(valid, j) && (best < 0 || logits[j] > logits[best])) best = j;
+    if (is_valid(j) && (best < 0 || logits[j] > logits[best])) best = j;
   }
   return best;
 }
 
-void sample_row(const float* logits, int64_t vocab, const std::vector<uint8_t>& valid, Draw& draw) {
+void sample_row(const float* logits, int64_t vocab, const Valid& is_valid, Draw& draw) {
   const bool greedy = draw.temperature == 0;
   const Distribution distribution(logits, vocab, greedy ? 1 : draw.temperature);
   draw.redraws = 0;
-  draw.id = greedy ? likeliest(logits, vocab, valid) : distribution.draw(uniform(draw.seed, 0));
-  while (!is_valid(valid, draw.id) && draw.redraws < kMaxRedraws) {
+  draw.id = greedy ? likeliest(logits, vocab, is_valid) : distribution.draw(uniform(draw.seed, 0));
+  while (!is_valid(draw.id) && draw.redraws < kMaxRedraws) {
     draw.id = distribution.draw(uniform(draw.seed, static_cast<uint64_t>(++draw.redraws)));
   }
-  if (!is_valid(valid, draw.id)) draw.id = likeliest(logits, vocab, valid);
+  if (!is_valid(draw.id)) draw.id = likeliest(logits, vocab, is_valid);
   draw.log_prob = distribution.log_prob(draw.id);
 }
 
 }  // namespace
 
-void sample_cpu(const at::Tensor& logits, const std::vector<uint8_t>& valid, std::vector<Draw>& draws) {
+bool can_sample(const at::Tensor& logits) { return on_cpu(logits) || cuda::kernels_for(logits) != nullptr; }
+
+void sample(const at::Tensor& logits, const at::Tensor& valid, std::vector<Draw>& draws) {
+  if (const auto* on = cuda::kernels_for(logits)) return cuda::sample(*on, logits, valid, draws);
+  TORCH_CHECK(on_cpu(logits), "sampling has no form for these logits");
   const int64_t vocab = logits.size(1);
   const float* x = logits.const_data_ptr<float>();
+  const Valid is_valid{valid.defined() ? valid.const_data_ptr<uint8_t>() : nullptr, valid.defined() ? valid.numel() : 0};
   at::parallel_for(0, static_cast<int64_t>(draws.size()), 1, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) sample_row(x + r * vocab, vocab, valid, draws[static_cast<size_t>(r)]);
+    for (int64_t r = begin; r < end; ++r) sample_row(x + r * vocab, vocab, is_valid, draws[static_cast<size_t>(r)]);
   });
 }
 

@@ -55,7 +55,8 @@ $(eval $(call write_if_changed,$(BUILD)/compile-line,$(CXX_VERSION) $(CXXFLAGS) 
 $(eval $(call write_if_changed,$(BUILD)/object-list,$(OBJECTS)))
 
 # A table of CUDA kernels is called only where this hash, of its declaration, is that of this program.
-%/kernels/cuda_forms.o %/kernels/table.o: INTERFACE_FLAG = -DMEMPO_CUDA_INTERFACE='"$(shell sha256sum kernels/cuda.h | cut -c 1-16)"'
+INTERFACE_FILES := kernels/cuda.h kernels/draw.h kernels/policy_loss.h
+%/kernels/cuda_forms.o %/kernels/table.o: INTERFACE_FLAG = -DMEMPO_CUDA_INTERFACE='"$(shell cat $(INTERFACE_FILES) | sha256sum | cut -c 1-16)"'
 
 $(BUILD)/obj/%.o: %.cpp $(BUILD)/compile-line | $(TORCH_READY)
 	@mkdir -p $(@D)

@@ -10,6 +10,7 @@
 #include "kernels.h"
 #include "packed_matrix.h"
 #include "vector.h"
+#include "written_out.h"
 
 namespace kernels = mempo::kernels;
 
@@ -86,8 +87,8 @@ void logit_statistics_match() {
     EXPECT_NEAR(distance(fused.entropies, plain.entropies), 0, 2e-5);
     const at::Tensor upstream = at::randn({13});
     at::Tensor gradient = logits.clone(), wanted = logits.to(at::kDouble);
-    kernels::logits_to_gradient(gradient, targets, fused.normalizers, upstream);
-    kernels::plain::logits_to_gradient(wanted, targets, plain.normalizers, upstream.to(at::kDouble));
+    kernels::logits_to_gradient(gradient, targets, fused.normalizers, upstream, at::kFloat);
+    kernels::plain::logits_to_gradient(wanted, targets, plain.normalizers, upstream.to(at::kDouble), at::kDouble);
     EXPECT_NEAR(distance(gradient, wanted), 0, 1e-5);
   }
 }
@@ -96,16 +97,6 @@ struct AttentionCase {
   int64_t heads, kv_heads, d;
   std::vector<std::pair<int64_t, int64_t>> rows;  // past and new tokens
 };
-
-// Softmax attention written out, in float64: token t of a row sees the past and the new up to t.
-at::Tensor written_out(const at::Tensor& q, const at::Tensor& keys, const at::Tensor& values, int64_t past) {
-  const int64_t n = q.size(0), heads = q.size(1), d = q.size(2), group = heads / keys.size(0);
-  const at::Tensor k = keys.to(at::kDouble).repeat_interleave(group, 0), v = values.to(at::kDouble).repeat_interleave(group, 0);
-  at::Tensor scores = at::matmul(q.to(at::kDouble).transpose(0, 1), k.transpose(1, 2)) / std::sqrt(static_cast<double>(d));
-  const at::Tensor hidden = at::ones({n, past + n}, at::kBool).tril(past).logical_not();
-  scores = scores.masked_fill(hidden, -1e30).softmax(-1);
-  return at::matmul(scores, v).transpose(0, 1).reshape({n, heads * d});
-}
 
 void attention_matches(const AttentionCase& c) {
   const int64_t page = 8, layers = 3, layer = 1;
@@ -186,7 +177,7 @@ void sampling_matches() {
     const at::Tensor logits = at::randn({50, vocab}).mul(3);
     std::vector<kernels::Draw> draws;
     for (uint64_t r = 0; r < 50; ++r) draws.push_back({r % 5 == 0 ? 0.0 : 0.3 * static_cast<double>(r % 5), r, -1, 0, 0});
-    kernels::sample_cpu(logits, {}, draws);
+    kernels::sample(logits, {}, draws);
     for (int64_t r = 0; r < 50; ++r) {
       const kernels::Draw& d = draws[static_cast<size_t>(r)];
       const at::Tensor p = logits[r].to(at::kDouble).div(d.temperature == 0 ? 1 : d.temperature).softmax(0);
@@ -206,11 +197,11 @@ void only_valid_ids_are_drawn() {
   at::Tensor logits = at::zeros({64, 10});
   logits.select(1, 3).fill_(50);  // nearly all mass on an id that is not valid
   logits.narrow(0, 0, 32).select(1, 3).fill_(1);
-  std::vector<uint8_t> valid(9, 1);  // id 9 has no entry
+  const at::Tensor valid = at::ones({9}, at::kByte);  // id 9 has no entry
   valid[3] = 0;
   std::vector<kernels::Draw> draws;
   for (uint64_t r = 0; r < 64; ++r) draws.push_back({1, r, -1, 0, 0});
-  kernels::sample_cpu(logits, valid, draws);
+  kernels::sample(logits, valid, draws);
   int redrawn = 0;
   for (size_t r = 0; r < 64; ++r) {
     EXPECT(draws[r].id != 3 && draws[r].id >= 0 && draws[r].id < 9);
@@ -227,7 +218,7 @@ void broken_logits_are_refused() {
     std::vector<kernels::Draw> draws(2, {1, 5, -1, 0, 0});
     bool refused = false;
     try {
-      kernels::sample_cpu(logits, {}, draws);
+      kernels::sample(logits, {}, draws);
     } catch (const std::runtime_error&) {
       refused = true;
     }
