@@ -25,7 +25,7 @@ CSRC_TESTS := $(sort $(wildcard csrc/tests/*.cpp))
 ASAN := $(BUILD)/asan
 ASAN_FLAGS := $(CXXFLAGS) -O1 -g1 -fno-omit-frame-pointer -fsanitize=address -Werror
 ASAN_OBJECTS := $(CPP_SOURCES:%.cpp=$(ASAN)/%.o)
-EMULATED_OBJECTS := $(CUDA_SOURCES:%.cu=$(ASAN)/emulated/%.o) $(ASAN)/csrc/tests/emulation/gpu.o
+EMULATED_OBJECTS := $(CUDA_SOURCES:%.cu=$(ASAN)/emulated/%.o) $(patsubst %.cpp,$(ASAN)/%.o,$(wildcard csrc/tests/emulation/*.cpp))
 ASAN_PROGRAMS := $(CSRC_TESTS:%.cpp=$(ASAN)/%)
 
 $(ASAN)/%.o: %.cpp $(BUILD)/compile-line | $(TORCH_READY)
