@@ -1,7 +1,7 @@
 // CUDA graphs by libtorch, whose allocator keeps a graph's memory apart. Part of libmempo_cuda.so.
-#include <ATen/cuda/CUDAContext.h>
 #include <ATen/cuda/CUDAGraph.h>
 #include <c10/cuda/CUDAGuard.h>
+#include <c10/cuda/CUDAStream.h>
 
 #include <memory>
 #include <string>
@@ -38,8 +38,8 @@ void capture(CUDAGraph& graph, void (*work)(void*), void* context, const CUDAGra
 void* run_and_capture(void (*work)(void*), void* context, const void* shares_memory) {
   try {
     auto graph = std::make_unique<CUDAGraph>();
-    at::cuda::getCurrentCUDAStream().synchronize();
-    const auto stream = at::cuda::getStreamFromPool();  // the default stream cannot be captured
+    c10::cuda::getCurrentCUDAStream().synchronize();
+    const auto stream = c10::cuda::getStreamFromPool();  // the default stream cannot be captured
     const c10::cuda::CUDAStreamGuard guard(stream);
     work(context);  // libraries take their memory at their first call
     stream.synchronize();

@@ -4,6 +4,8 @@
 //
 // Prints a line "ok KERNEL DTYPE: FIGURES" or "FAIL ..." for each; exit code 0: all agree, 1: some do not, 2: wrong usage,
 // 3: no such device. On the CPU the plain forms and the CPU forms are what is compared.
+#include <ATen/core/grad_mode.h>
+
 #include <cstdio>
 #include <cstring>
 
