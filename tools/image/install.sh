@@ -8,7 +8,7 @@
 # put beside the program, and then all of libtorch and of CUDA's libraries is copied.
 set -euo pipefail
 
-program=$1 torch=$(realpath "$2") prefix=$3 library=${4-}
+program=$1 torch=$(realpath "$2") prefix=$(realpath --canonicalize-missing "$3") library=${4-}
 packages=$(dirname "$torch")
 
 rm -rf "$prefix/bin" "$prefix/lib" "$prefix/torch" "$prefix/nvidia" "$prefix/configs" "$prefix/licenses"
@@ -32,8 +32,8 @@ else
 fi | while read -r path; do
 	mkdir -p "$prefix/$(dirname "$path")"
 	cp -L "$packages/$path" "$prefix/$path"
-done
-(cd "$packages" && find . -path '*.dist-info/licenses/*' -type f) | while read -r licence; do
-	mkdir -p "$prefix/licenses/$(dirname "$licence")"
-	cp "$packages/$licence" "$prefix/licenses/$licence"
+	real=$(realpath "$packages/$path")
+	echo "${real%/"$path"}" # the folder that the library was unpacked into, with the licences of its package
+done | sort -u | while read -r folder; do
+	(cd "$folder" && find . -path '*.dist-info/licenses/*' -type f -exec cp --parents {} "$prefix/licenses/" \;)
 done
