@@ -25,10 +25,16 @@ $(GPU)/bin/libmempo_cuda.so: $(CUDA_LIBRARY)
 	@mkdir -p $(@D)
 	$(Q)strip -o $@ $<
 
-# What else is in the bundle is named by GPU_PROGRAMS. kernels.test --device DEVICE prints a line "ok KERNEL: FIGURES" or
-# "FAIL KERNEL: WHAT" for each kernel and dtype.
+# Every kernel on a device against its form on the CPU.
+KERNELS_TEST := $(BUILD)/obj/csrc/tests/gpu/kernels.o
+$(KERNELS_TEST): INCLUDES += -Icsrc/tests
+-include $(KERNELS_TEST:.o=.d)
+$(GPU)/bin/kernels.test: $(KERNELS_TEST) $(ARCHIVE)
+	@mkdir -p $(@D)
+	$(Q)$(CXX) -s -Wl,--as-needed -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN/../lib' $^ $(LINK_TORCH) -o $@
+
 .PHONY: gpu-bundle check-gpu
-gpu-bundle: $(GPU)/bin/mempo-train $(GPU)/bin/engine.test $(EXAMPLE)/model/model.safetensors $(GPU)/bin/libmempo_cuda.so $(WORLD)/sft/model/config.json $(GPU_PROGRAMS) ## build what check-gpu needs into build/gpu
+gpu-bundle: $(EXAMPLE)/model/model.safetensors $(WORLD)/sft/model/config.json $(addprefix $(GPU)/bin/,mempo-train engine.test kernels.test libmempo_cuda.so) ## build what check-gpu needs into build/gpu
 	@rm -rf $(addprefix $(GPU)/,testdata example world shapes lib torch nvidia results)
 	@mkdir -p $(addprefix $(GPU)/,testdata example world)
 	@cp -r testdata/golden $(GPU)/testdata/

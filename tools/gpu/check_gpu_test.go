@@ -127,7 +127,7 @@ func TestOneFailureLosesNothingElse(t *testing.T) {
 			t.Errorf("%s: there %v, passed %v; want passed %v", name, there, got, passed)
 		}
 	}
-	for _, says := range []string{"0.5 of 0.1", "50% of measured products", "reads 3 GB/s", "peak 1 GiB", "boom", "| **FAIL** |"} {
+	for _, says := range []string{"0.5 of 0.1", "50.0% of measured products", "reads 3 GB/s", "peak 1 GiB", "boom", "| **FAIL** |"} {
 		if !strings.Contains(out, says) {
 			t.Errorf("%q is not in\n%s", says, out)
 		}

@@ -190,7 +190,7 @@ def stage_row(checks, stage, matrix_rate):
     operations, memory = checks.results.peaks()
     figures = [f"{stage['median_seconds']:.3g} s", f"{stage['tokens']} tokens", f"{stage['tokens_per_second']:.0f} tokens/s"]
     if rate := stage.get("rate", 0):
-        shares = [f"{rate / matrix_rate:.0%} of measured products"] + ([f"MFU {rate / operations:.1%}"] if operations else [])
+        shares = [f"{rate / matrix_rate:.1%} of measured products"] + ([f"MFU {rate / operations:.1%}"] if operations else [])
         figures.append(f"{rate / 1e12:.3g} TFLOP/s ({', '.join(shares)})")
     if bandwidth := stage.get("bandwidth", 0):
         figures.append(f"reads {bandwidth / 1e9:.4g} GB/s" + (f" ({bandwidth / memory:.1%} of the memory's)" if memory else ""))
