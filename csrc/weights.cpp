@@ -6,6 +6,8 @@
 #include <mutex>
 #include <sstream>
 
+#include "kernels.h"
+
 namespace mempo {
 
 namespace {
@@ -53,12 +55,7 @@ void Gradients::add_bias(const Parameter& p, const at::Tensor& output) {
 
 void Gradients::add_rows(const Parameter& p, const at::Tensor& ids, const at::Tensor& rows) {
   if (!p.trained()) return;
-  const at::Tensor wide = rows.to(at::kFloat);
-  if (wide.is_cpu()) {
-    of(p).index_add_(0, ids, wide);
-  } else {  // index_add_ on CUDA has no order
-    of(p).index_put_(c10::List<std::optional<at::Tensor>>({ids}), wide, /*accumulate=*/true);
-  }
+  kernels::add_rows_(of(p), ids, rows);
 }
 
 void Gradients::add(Gradients&& others) {

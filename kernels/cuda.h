@@ -112,10 +112,38 @@ struct GraphCalls {
 };
 GraphCalls graph_calls();
 
+// A tensor that AdamW brings forward, and what belongs to it; `copy` is null, or gets the new numbers as bfloat16.
+struct AdamwTensor {
+  float* master;
+  const float* gradient;
+  float *first_moment, *second_moment;
+  void* copy;
+  int64_t count;
+  int64_t first_block;  // of its blocks of kAdamwBlock elements among those of all tensors
+};
+constexpr int64_t kAdamwBlock = 8192;
+
+// Numbers of one step, the same for all tensors; what is left of 1 beside a beta, which float32 cannot tell from the beta; the
+// corrections are 1 − beta1^t and sqrt(1 − beta2^t).
+struct AdamwStep {
+  float learning_rate, beta1, beta1_rest, beta2, beta2_rest, weight_decay, eps, first_correction, second_correction;
+};
+
+struct LearningKernels {
+  // One step for all tensors; their list is on the device, and has `blocks` blocks in all.
+  Error (*adamw)(const AdamwTensor* tensors, int64_t count, int64_t blocks, AdamwStep step, void* stream);
+  // Adds rows [count, n] of T to rows of `sums` [.., n]: row order[k] to sums[ids[k]], for ids in ascending order. Rows of one
+  // id are added in this order.
+  Error (*add_rows)(Elements elements, const void* rows, const int64_t* ids, const int64_t* order, int64_t count, int64_t n, float* sums,
+                    void* stream);
+};
+LearningKernels learning_kernels();
+
 struct Kernels {
   // Of this file when the kernels were compiled; those of another must not be called.
   const char* interface;
   ElementwiseKernels elementwise;
+  LearningKernels learning;
   LogitKernels logits;
   SamplingKernels sampling;
   AttentionKernels attention;

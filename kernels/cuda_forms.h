@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "cuda.h"
+#include "kernels.h"
 
 namespace mempo::kernels::cuda {
 
@@ -29,5 +30,7 @@ at::Tensor rms_norm_backward(const Kernels& kernels, const at::Tensor& x, const 
 void rotate_(const Kernels& kernels, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, float sign);
 at::Tensor swiglu(const Kernels& kernels, const at::Tensor& gate_up);
 at::Tensor swiglu_backward(const Kernels& kernels, const at::Tensor& gate_up, const at::Tensor& gradient);
+void adamw_(const Kernels& kernels, const std::vector<AdamwParameter>& parameters, const AdamwOptions& options);
+void add_rows_(const Kernels& kernels, const at::Tensor& sums, const at::Tensor& ids, const at::Tensor& rows);
 
 }  // namespace mempo::kernels::cuda

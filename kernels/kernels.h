@@ -71,6 +71,21 @@ void paged_attention_cpu(const at::Tensor& q, const at::Tensor& k, const at::Ten
 void paged_attention_pairs(const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const PagedRows& paged, int64_t layer,
                            int64_t begin, int64_t end, const at::Tensor& out);
 
+// A parameter as the optimiser sees it: float32 tensors of one shape, and the weight that the model computes with, which may be
+// the master itself or a narrower copy of it.
+struct AdamwParameter {
+  at::Tensor master, gradient, first_moment, second_moment, weight;
+};
+struct AdamwOptions {
+  double learning_rate, beta1, beta2, weight_decay, eps;
+  int64_t step;  // from 1
+};
+// One step of AdamW (Loshchilov, Hutter 2019) for all parameters, in place; all of them on one device.
+void adamw_(const std::vector<AdamwParameter>& parameters, const AdamwOptions& options);
+
+// Adds rows [T, n] to rows of float32 sums [.., n]: rows[t] to sums[ids[t]]. The order is the same every time.
+void add_rows_(const at::Tensor& sums, const at::Tensor& ids, const at::Tensor& rows);
+
 // The plain forms.
 namespace plain {
 at::Tensor rms_norm(const at::Tensor& x, const at::Tensor& weight, double eps);

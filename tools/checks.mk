@@ -23,7 +23,8 @@ test-go: bin/mempo-train
 
 CSRC_TESTS := $(sort $(wildcard csrc/tests/*.cpp))
 ASAN := $(BUILD)/asan
-ASAN_FLAGS := $(CXXFLAGS) -O1 -g1 -fno-omit-frame-pointer -fsanitize=address -Werror
+# The pragmas of CUDA kernels are nvcc's.
+ASAN_FLAGS := $(CXXFLAGS) -O1 -g1 -fno-omit-frame-pointer -fsanitize=address -Werror -Icsrc/tests -Wno-unknown-pragmas
 ASAN_OBJECTS := $(CPP_SOURCES:%.cpp=$(ASAN)/%.o)
 EMULATED_OBJECTS := $(CUDA_SOURCES:%.cu=$(ASAN)/emulated/%.o) $(patsubst %.cpp,$(ASAN)/%.o,$(wildcard csrc/tests/emulation/*.cpp))
 ASAN_PROGRAMS := $(CSRC_TESTS:%.cpp=$(ASAN)/%)
@@ -33,8 +34,8 @@ $(ASAN)/%.o: %.cpp $(BUILD)/compile-line | $(TORCH_READY)
 	@echo "c++ $< (address sanitizer)"
 	$(Q)$(CXX) $(ASAN_FLAGS) $(INTERFACE_FLAG) $(INCLUDES) $(TORCH_INCLUDES) -MMD -MP -c $< -o $@
 
-# The CUDA kernels for a GPU in software; their pragmas are nvcc's.
-EMULATED_FLAGS := -x c++ -DMEMPO_EMULATED -Icsrc/tests -Wno-unknown-pragmas
+# The CUDA kernels for a GPU in software.
+EMULATED_FLAGS := -x c++ -DMEMPO_EMULATED
 $(ASAN)/emulated/%.o: %.cu $(BUILD)/compile-line
 	@mkdir -p $(@D)
 	@echo "c++ $< (address sanitizer)"

@@ -8,7 +8,7 @@ CUDA_OBJECTS := $(CUDA_SOURCES:%.cu=$(BUILD)/cuda/%.o)
 # the driver compiles at the first start.
 CUDA_CODE := --generate-code=arch=compute_80,code=sm_80 --generate-code=arch=compute_90,code=sm_90 \
 	--generate-code=arch=compute_100,code=[sm_100,compute_100]
-NVCC_FLAGS := -std=c++17 -O3 $(CUDA_CODE) -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -Werror all-warnings
+NVCC_FLAGS := -std=c++17 -O3 $(CUDA_CODE) -Xcompiler -fPIC,-fvisibility=hidden,-Wall,-Wextra -Werror all-warnings -Xptxas -v
 $(eval $(call write_if_changed,$(BUILD)/nvcc-line,$(NVCC_FLAGS)))
 
 $(CACHE)/$(NVCC_NAME)/wheels.json: tools/nvcc.json
@@ -17,12 +17,19 @@ $(CACHE)/$(NVCC_NAME)/wheels.json: tools/nvcc.json
 $(BUILD)/cuda/%.o: %.cu $(BUILD)/nvcc-line | $(CACHE)/$(NVCC_NAME)/wheels.json
 	@mkdir -p $(@D)
 	@echo "nvcc $<"
-	$(Q)$(NVCC_ROOT)/bin/nvcc $(NVCC_FLAGS) $(INTERFACE_FLAG) -MMD -MP -c $< -o $@
+	$(Q)$(NVCC_ROOT)/bin/nvcc $(NVCC_FLAGS) $(INTERFACE_FLAG) -MMD -MP -c $< -o $@ 2>$(@:.o=.log) || { cat $(@:.o=.log); exit 1; }
 
 -include $(CUDA_OBJECTS:.o=.d)
 
-.PHONY: kernels
-kernels: $(CUDA_OBJECTS) ## compile the CUDA kernels (no GPU needed)
+# What ptxas says of registers, spills and memory is kept under version control.
+PTXAS_REPORT := python3 tools/ptxas_report.py
+PTXAS_LOGS = $(CUDA_OBJECTS:.o=.log)
+.PHONY: kernels kernels-report
+kernels: $(CUDA_OBJECTS) ## compile the CUDA kernels (no GPU needed) and compare what ptxas says of them with kernels/ptxas.txt
+	$(Q)$(PTXAS_REPORT) check kernels/ptxas.txt $(PTXAS_LOGS)
+
+kernels-report: $(CUDA_OBJECTS) ## accept what ptxas says of the CUDA kernels now
+	$(Q)$(PTXAS_REPORT) write kernels/ptxas.txt $(PTXAS_LOGS)
 
 # ---- libmempo_cuda.so, and the libraries of CUDA that libtorch_cuda.so needs ----
 

@@ -76,11 +76,6 @@ void pause() {
   std::abort();
 }
 
-[[noreturn]] void stop(const std::string& error) {
-  machine().error = error;
-  end();
-}
-
 void enter() {
   Machine& m = machine();
   __sanitizer_finish_switch_fiber(nullptr, &m.scheduler_stack, &m.scheduler_stack_bytes);
@@ -173,11 +168,10 @@ void wait_for_block() {
 const uint64_t* exchange(const char* operation, unsigned mask, uint64_t value) {
   Machine& m = machine();
   Thread& self = *m.running;
-  if (mask != 0xFFFFFFFF) stop(std::string(operation) + " of a part of a warp");
+  if (mask != 0xFFFFFFFF) m.error = std::string(operation) + " of a part of a warp";
   Warp& warp = m.warps[self.number / kWarp];
-  if (warp.arrived > 0 && std::strcmp(warp.operation, operation) != 0) {
-    stop(std::string(operation) + " meets " + warp.operation + " in one warp");
-  }
+  if (warp.arrived > 0 && std::strcmp(warp.operation, operation) != 0) m.error = std::string(operation) + " meets " + warp.operation + " in one warp";
+  if (!m.error.empty()) end();
   uint64_t* values = warp.values[self.exchanges++ % 2];
   values[self.number % kWarp] = value;
   warp.operation = operation;
