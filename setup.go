@@ -3,6 +3,7 @@ package main
 import (
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/mempo-train/mempo-train/config"
 	"github.com/mempo-train/mempo-train/configs"
@@ -188,6 +189,9 @@ func checkCache(c *config.Config, t *texts, asked []dataset.Question) error {
 // startEngine opens the device of a config.
 func startEngine(device string, threads int) (*engine.Runtime, error) {
 	runtime, err := engine.Start(device, threads)
+	if err == nil && runtime.Notice() != "" {
+		fmt.Fprintln(os.Stderr, "mempo-train: "+runtime.Notice())
+	}
 	return runtime, deviceFault(err)
 }
 

@@ -35,9 +35,14 @@ typedef struct {
 
 /* Sets the number of threads of one operation; call it once, first. */
 MEMPO_API int mempo_runtime_init(int threads, mempo_error *error);
+/* What the NVIDIA driver of this machine offers: the newest CUDA that it runs, as 13000 for 13.0, or 0 where there is no
+ * driver that can be loaded; and the number of GPUs. Loads no part of libtorch. */
+MEMPO_API void mempo_cuda_driver(int *cuda, int *devices);
 /* Loads libtorch_cuda; `path` is a file or NULL for the loader's own search. Must come before anything that asks
  * for CUDA, mempo_cuda_device_count among them: libtorch keeps its first answer. */
 MEMPO_API int mempo_cuda_load(const char *path, mempo_error *error);
+/* Loads libmempo_cuda.so, the kernels of this program, by the loader's own search; libtorch_cuda must be loaded. */
+MEMPO_API int mempo_cuda_kernels_load(mempo_error *error);
 MEMPO_API int mempo_cuda_device_count(void);
 /* Makes "cuda:N" the current device of this thread and starts its runtime; matrix products of float32 stay
  * float32 (no TensorFloat-32). Nothing to do for "cpu". */

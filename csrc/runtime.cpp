@@ -12,6 +12,7 @@
 #include <fstream>
 #include <string>
 
+#include "cuda_forms.h"
 #include "guard.h"
 
 using mempo::guarded;
@@ -47,6 +48,20 @@ int mempo_runtime_init(int threads, mempo_error* error) {
   });
 }
 
+void mempo_cuda_driver(int* cuda, int* devices) {
+  *cuda = *devices = 0;
+  void* driver = dlopen("libcuda.so.1", RTLD_NOW | RTLD_LOCAL);
+  if (driver == nullptr) return;
+  const auto find = [&](auto* function, const char* name) { return reinterpret_cast<decltype(function)>(dlsym(driver, name)); };
+  using Int = int(int*);
+  using Flags = int(unsigned);
+  Int* const version = find(static_cast<Int*>(nullptr), "cuDriverGetVersion");
+  Int* const count = find(static_cast<Int*>(nullptr), "cuDeviceGetCount");
+  Flags* const start = find(static_cast<Flags*>(nullptr), "cuInit");
+  if (version == nullptr || count == nullptr || start == nullptr || version(cuda) != 0) return void(*cuda = 0);
+  if (start(0) != 0 || count(devices) != 0) *devices = 0;
+}
+
 int mempo_cuda_load(const char* path, mempo_error* error) {
   return guarded(error, [&] {
     // Loading registers the CUDA backend. libtorch looks for one when it is first asked and keeps the answer, so
@@ -54,6 +69,16 @@ int mempo_cuda_load(const char* path, mempo_error* error) {
     void* library = dlopen(path != nullptr ? path : "libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
     require(library != nullptr, std::string("libtorch_cuda.so cannot be loaded: ") + (library ? "" : dlerror()));
     require(at::globalContext().hasCUDART(), "libtorch_cuda.so was loaded too late: this process already works without CUDA");
+  });
+}
+
+int mempo_cuda_kernels_load(mempo_error* error) {
+  return guarded(error, [&] {
+    void* library = dlopen("libmempo_cuda.so", RTLD_NOW | RTLD_LOCAL);
+    require(library != nullptr, std::string("the kernels of this program cannot be loaded: ") + (library ? "" : dlerror()));
+    const auto table = reinterpret_cast<decltype(&mempo_cuda_kernels)>(dlsym(library, "mempo_cuda_kernels"));
+    require(table != nullptr, "libmempo_cuda.so has no kernels");
+    mempo::kernels::cuda::install(table(), c10::DeviceType::CUDA);
   });
 }
 

@@ -73,6 +73,20 @@ func cudaLoad(path string) error {
 	return check(C.mempo_cuda_load(c, &e), &e)
 }
 
+// cudaDriver tells the newest CUDA that the driver runs, as 13000 for 13.0 (0: no driver can be
+// loaded), and how many GPUs it has.
+func cudaDriver() (cuda, devices int) {
+	var version, count C.int
+	C.mempo_cuda_driver(&version, &count)
+	return int(version), int(count)
+}
+
+// cudaKernelsLoad must not be called before cudaLoad.
+func cudaKernelsLoad() error {
+	var e C.mempo_error
+	return check(C.mempo_cuda_kernels_load(&e), &e)
+}
+
 // cudaDeviceCount must not be called before cudaLoad.
 func cudaDeviceCount() int { return int(C.mempo_cuda_device_count()) }
 

@@ -13,6 +13,9 @@ import (
 // (CUDA Compatibility, table of minor version compatibility).
 var oldestDrivers = map[int]string{11: "450.80.02", 12: "525.60.13", 13: "580.65.06"}
 
+// neededCUDA is the major version of CUDA that the kernels are compiled with (tools/nvcc.json).
+const neededCUDA = 13
+
 // OldestDriver is the oldest NVIDIA driver that runs programs of a CUDA major version; "" if that
 // is not known.
 func OldestDriver(cuda int) string { return oldestDrivers[cuda] }
@@ -59,17 +62,19 @@ func parseDriver(text string) string {
 	return ""
 }
 
-// DriverProblem says in one clause why a driver ("" for none) cannot run programs of a CUDA major
-// version; "" if it can, or if that cannot be told.
-func DriverProblem(driver string, cuda int) string {
-	needed := oldestDrivers[cuda]
+// DriverProblem says in one clause why a driver cannot run this program on a GPU; "" if it can. driver
+// is its version, "" where that cannot be told, and supported the newest CUDA that it runs, as 13000 for
+// 13.0, 0 where there is no driver.
+func DriverProblem(driver string, supported int) string {
+	needed := fmt.Sprintf("needed is %s or newer, for CUDA %d", oldestDrivers[neededCUDA], neededCUDA)
 	switch {
-	case needed == "":
-		return ""
-	case driver == "":
-		return fmt.Sprintf("there is no NVIDIA driver; needed is %s or newer, for CUDA %d", needed, cuda)
-	case older(driver, needed):
-		return fmt.Sprintf("the NVIDIA driver is %s; needed is %s or newer, for CUDA %d", driver, needed, cuda)
+	case supported == 0:
+		return "there is no NVIDIA driver (libcuda.so.1 cannot be loaded); " + needed
+	case supported < 1000*neededCUDA, driver != "" && older(driver, oldestDrivers[neededCUDA]):
+		if driver == "" {
+			driver = "one"
+		}
+		return fmt.Sprintf("the NVIDIA driver is %s for CUDA %d.%d; %s", driver, supported/1000, supported%1000/10, needed)
 	}
 	return ""
 }

@@ -22,30 +22,30 @@ func TestParseDriver(t *testing.T) {
 
 func TestDriverProblem(t *testing.T) {
 	tests := []struct {
-		driver string
-		cuda   int
-		want   string // all words of it, "" for no problem
+		driver    string
+		supported int
+		want      string // all words of it, "" for no problem
 	}{
-		{"580.65.06", 13, ""},
-		{"580.95.05", 13, ""},
-		{"590.10", 13, ""},
-		{"580.65.05", 13, "580.65.05 580.65.06 CUDA 13"},
-		{"535.54.03", 13, "535.54.03 580.65.06"},
-		{"99.100.01", 13, "99.100.01"},
-		{"580", 13, "580.65.06"},
-		{"535.54.03", 12, ""},
-		{"", 13, "no NVIDIA driver 580.65.06"},
-		{"", 0, ""},
-		{"1.0", 99, ""},
+		{"580.65.06", 13000, ""},
+		{"580.95.05", 13000, ""},
+		{"590.10", 13010, ""},
+		{"", 13000, ""}, // a container, where the driver's description is not to be seen
+		{"580.65.05", 13000, "580.65.05 580.65.06 CUDA 13"},
+		{"535.54.03", 12020, "535.54.03 12.2; 580.65.06"},
+		{"99.100.01", 13000, "99.100.01"},
+		{"580", 13000, "580.65.06"},
+		{"", 12080, "12.8; 580.65.06"},
+		{"580.65.06", 0, "no NVIDIA driver libcuda.so.1 580.65.06"},
+		{"", 0, "no NVIDIA driver 580.65.06"},
 	}
 	for _, test := range tests {
-		got := DriverProblem(test.driver, test.cuda)
+		got := DriverProblem(test.driver, test.supported)
 		if (got == "") != (test.want == "") {
-			t.Errorf("driver %q, CUDA %d: %q, want a problem: %v", test.driver, test.cuda, got, test.want != "")
+			t.Errorf("driver %q for CUDA %d: %q, want a problem: %v", test.driver, test.supported, got, test.want != "")
 		}
 		for word := range strings.FieldsSeq(test.want) {
 			if !strings.Contains(got, word) {
-				t.Errorf("driver %q, CUDA %d: %q does not name %q", test.driver, test.cuda, got, word)
+				t.Errorf("driver %q for CUDA %d: %q does not name %q", test.driver, test.supported, got, word)
 			}
 		}
 	}

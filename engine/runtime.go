@@ -23,6 +23,7 @@ import (
 // Runtime owns the device thread. There is one per process.
 type Runtime struct {
 	device  string
+	notice  string
 	threads int
 	jobs    chan func()
 	closed  sync.Once
@@ -49,12 +50,11 @@ func Start(device string, threads int) (*Runtime, error) {
 		if err := runtimeInit(threads); err != nil {
 			return err
 		}
-		resolved, err := resolveDevice(device)
-		if err != nil {
+		var err error
+		if r.device, r.notice, err = resolveDevice(device); err != nil {
 			return err
 		}
-		r.device = resolved
-		return deviceSelect(resolved)
+		return deviceSelect(r.device)
 	})
 	if err != nil {
 		r.Close()
@@ -79,6 +79,9 @@ func (r *Runtime) do(work func() error) error {
 
 // Device is the device that "auto" was resolved to.
 func (r *Runtime) Device() string { return r.device }
+
+// Notice says in one sentence why "auto" took the CPU although there is a GPU; "" otherwise.
+func (r *Runtime) Notice() string { return r.notice }
 
 // Close ends the device thread; models and sessions must be closed before.
 func (r *Runtime) Close() { r.closed.Do(func() { close(r.jobs) }) }
@@ -110,19 +113,25 @@ func checkLibtorch(found, needed string) error {
 	return fmt.Errorf("%w: found %s in %s, needed is %s; is LD_LIBRARY_PATH set?", ErrLibtorch, found, LibraryFolder(), needed)
 }
 
-func resolveDevice(device string) (string, error) {
+// resolveDevice finds what a device's name stands for; the notice is for the user.
+func resolveDevice(device string) (resolved, notice string, err error) {
 	switch {
 	case device == "cpu":
-		return "cpu", nil
+		return "cpu", "", nil
 	case device == "auto":
-		if cudaLoad(cudaLibrary()) != nil || !gotorch.IsCUDAAvailable() {
-			return "cpu", nil
+		problem := cudaProblem()
+		if problem == "" {
+			return "cuda:0", "", nil
 		}
-		return "cuda:0", nil
+		if gpuVisible() {
+			notice = "the CPU is used although this machine has a GPU: " + problem
+		}
+		return "cpu", notice, nil
 	case device == "cuda", strings.HasPrefix(device, "cuda:"):
-		return resolveCUDA(device)
+		resolved, err = resolveCUDA(device)
+		return resolved, "", err
 	}
-	return "", fmt.Errorf(`device is %q; allowed are "cpu", "cuda", "cuda:N" and "auto"`, device)
+	return "", "", fmt.Errorf(`device is %q; allowed are "cpu", "cuda", "cuda:N" and "auto"`, device)
 }
 
 func resolveCUDA(device string) (string, error) {
@@ -138,28 +147,47 @@ func resolveCUDA(device string) (string, error) {
 		return "", fmt.Errorf(`%w: device = %q, but %s; device = "cpu" works without`, ErrNoDevice, device, problem)
 	}
 	if count := cudaDeviceCount(); index >= count {
-		return "", fmt.Errorf("%w: device = %q, but there are %d GPUs, numbered from 0", ErrNoDevice, device, count)
+		return "", fmt.Errorf("%w: device = %q, but the number of GPUs is %d, numbered from 0", ErrNoDevice, device, count)
 	}
 	return fmt.Sprintf("cuda:%d", index), nil
 }
 
-// cudaProblem loads CUDA and says why it cannot be used; "" if it can.
+// cudaProblem loads CUDA and says in a clause why it cannot be used and what to do; "" if it can. What
+// the machine lacks comes before what the installation lacks.
 func cudaProblem() string {
-	loading := cudaLoad(cudaLibrary())
-	if loading == nil && gotorch.IsCUDAAvailable() {
-		return ""
-	}
-	version := CUDAVersion()
-	problem := DriverProblem(DriverVersion(), version)
-	switch {
-	case loading == nil && problem == "":
-		return "the NVIDIA driver shows no usable GPU (nvidia-smi tells more)"
-	case loading == nil:
+	supported, devices := cudaDriver()
+	if problem := DriverProblem(DriverVersion(), supported); problem != "" {
 		return problem
-	case problem != "":
-		problem += ", and "
 	}
-	return problem + fmt.Sprintf("the libraries of CUDA %d that libtorch needs cannot be loaded (%v)", version, loading)
+	if devices == 0 {
+		return "the NVIDIA driver shows no usable GPU (nvidia-smi tells more)"
+	}
+	switch version := CUDAVersion(); version {
+	case neededCUDA:
+	case 0:
+		return fmt.Sprintf("the libtorch in %s is one for CPUs, without libtorch_cuda.so; needed is one for CUDA %d", LibraryFolder(), neededCUDA)
+	default:
+		return fmt.Sprintf("the libtorch in %s is for CUDA %d; needed is one for CUDA %d", LibraryFolder(), version, neededCUDA)
+	}
+	if err := cudaLoad(cudaLibrary()); err != nil {
+		return fmt.Sprintf("the libraries of CUDA are not complete (%v); `make cuda` fetches them", err)
+	}
+	if !gotorch.IsCUDAAvailable() {
+		return "libtorch finds no usable GPU (nvidia-smi tells more)"
+	}
+	if err := cudaKernelsLoad(); err != nil {
+		return fmt.Sprintf("%v; `make cuda` builds them", err)
+	}
+	return ""
+}
+
+// gpuVisible tells whether this machine seems to have a GPU or at least its driver.
+func gpuVisible() bool {
+	if _, err := os.Stat("/dev/nvidia0"); err == nil {
+		return true
+	}
+	supported, _ := cudaDriver()
+	return supported != 0
 }
 
 // cudaLibrary is libtorch_cuda.so beside the libtorch_cpu.so that is loaded: the loader's own search

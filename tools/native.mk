@@ -95,9 +95,10 @@ NATIVE := $(ARCHIVE) $(GOTORCH_LIB)/libcgotorch.a $(LINKER_SCRIPT)
 # files are hashed, so that no way of including one is missed.
 SOURCES_HASH := $(shell find $(wildcard csrc kernels) -type f -not -path 'csrc/tests/*' | LC_ALL=C sort | xargs sha256sum $(BUILD)/compile-line | sha256sum | cut -c 1-16)
 
-# Libraries are looked for beside the program first (../lib), then where it was linked. With --disable-new-dtags that comes
+# Libraries are looked for in ../lib beside the program first, then with the program, then where it was linked (the kernels
+# of CUDA in bin, for tests). With --disable-new-dtags that comes
 # before LD_LIBRARY_PATH, where another libtorch may lie.
 LINK_TORCH := -Wl,-rpath,$(TORCH)/lib -L$(TORCH)/lib -ltorch_cpu -lc10 $(GOMP) -lstdc++ -lm -ldl
 WITH_TORCH = CGO_ENABLED=1 CGO_CPPFLAGS=-DMEMPO_SOURCES=$(SOURCES_HASH) CGO_LDFLAGS=$(call quote,-Wl$(,)--as-needed -Wl$(,)--disable-new-dtags \
-	-L$(CURDIR)/$(BUILD)/ldscript -L$(CURDIR)/$(BUILD)/lib -L$(GOTORCH_LIB) -Wl$(,)-rpath$(,)$$ORIGIN/../lib -lmempo $(LINK_TORCH))
+	-L$(CURDIR)/$(BUILD)/ldscript -L$(CURDIR)/$(BUILD)/lib -L$(GOTORCH_LIB) -Wl$(,)-rpath$(,)$$ORIGIN/../lib:$$ORIGIN:$(CURDIR)/bin -lmempo $(LINK_TORCH))
 $(eval $(call write_if_changed,$(BUILD)/go-settings,$(shell echo $(call quote,$(WITH_TORCH)) | sha256sum)))

@@ -231,6 +231,9 @@ void runtime() {
   FAILS(MEMPO_INVALID, "threads", mempo_runtime_init, 0);
   FAILS(MEMPO_INVALID, "cannot be loaded", mempo_cuda_load, "/nowhere/libtorch_cuda.so");
   FAILS(MEMPO_INVALID, "works without CUDA", mempo_cuda_load, "libm.so.6");  // a library that brings no CUDA
+  int cuda = -1, devices = -1;
+  mempo_cuda_driver(&cuda, &devices);
+  EXPECT(cuda >= 0 && devices >= 0 && (cuda > 0 || devices == 0));
   OK(mempo_device_select, "cpu");
   FAILS(MEMPO_INVALID, "null", mempo_device_select, nullptr);
   int64_t current = 0, peak = 0;
