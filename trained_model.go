@@ -30,7 +30,8 @@ func trainedShare(a model.Architecture, l config.LoRA) string {
 // trainedOptions say how a model to be trained is loaded. The seed is that of the adapters' first values.
 func trainedOptions(m config.Model, l config.LoRA, seed int64) engine.Options {
 	return engine.Options{
-		DType: m.DType, Trainable: true, ActivationCheckpointing: m.ActivationCheckpointing, Adapters: adaptersOf(l), Seed: uint64(seed),
+		DType: m.DType, Trainable: true, ActivationCheckpointing: m.ActivationCheckpointing, OptimizerOffload: m.OptimizerOffload,
+		Adapters: adaptersOf(l), Seed: uint64(seed),
 	}
 }
 

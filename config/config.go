@@ -43,6 +43,7 @@ type Model struct {
 	Device                  string `toml:"device"`                   // "auto", "cpu", "cuda", "cuda:N". "auto" (own)
 	Threads                 int    `toml:"threads"`                  // of the CPU; 0 is one per core. 0 (own)
 	ActivationCheckpointing string `toml:"activation_checkpointing"` // what is computed again in the backward pass: "none", "mlp" (the widest activations, more than half of all: a sixth more work), "layer" (everything: least memory, a third more work). "none" (own)
+	OptimizerOffload        string `toml:"optimizer_offload"`        // where float32 masters and AdamW's moments are kept: "none" (on the device), "cpu" (in the machine's memory, where AdamW then runs). "none" (own)
 }
 
 // Data are the questions.
@@ -287,7 +288,7 @@ func Default() *Config {
 	}
 	return &Config{
 		Run:   Run{Resume: "auto"},
-		Model: Model{DType: "auto", Device: "auto", ActivationCheckpointing: "none"},
+		Model: Model{DType: "auto", Device: "auto", ActivationCheckpointing: "none", OptimizerOffload: "none"},
 		LoRA:  defaultLoRA(),
 		Data:  Data{Train: List{}, Eval: List{}, Mix: []Source{}, EvalMix: []Source{}, Compose: Compose{Train: []int{}, Eval: []int{}}, OverLength: "drop", Shuffle: true},
 		Rollout: Rollout{

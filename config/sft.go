@@ -58,7 +58,7 @@ type SFTCheckpoint struct {
 func DefaultSFT() *SFT {
 	return &SFT{
 		Run:   Run{Resume: "auto"},
-		Model: Model{DType: "auto", Device: "auto", ActivationCheckpointing: "none"},
+		Model: Model{DType: "auto", Device: "auto", ActivationCheckpointing: "none", OptimizerOffload: "none"},
 		LoRA:  defaultLoRA(),
 		Data:  SFTData{Train: List{}, Eval: List{}, OverLength: "drop", Shuffle: true},
 		SFT:   Supervision{DemonstrationsPerStep: 16, Format: "chat"},

@@ -170,6 +170,7 @@ func (m Model) check(r *rules, path string) {
 	r.given("model.path", m.Path, path)
 	r.oneOf("model.dtype", m.DType, "auto", "float32", "bfloat16")
 	r.oneOf("model.activation_checkpointing", m.ActivationCheckpointing, "none", "mlp", "layer")
+	r.oneOf("model.optimizer_offload", m.OptimizerOffload, "none", "cpu")
 	r.device("model.device", m.Device)
 	between(r, "model.threads", m.Threads, 0, 1024)
 }

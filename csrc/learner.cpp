@@ -1,23 +1,15 @@
-// Scoring without gradient, the gradient of one micro-batch, and the AdamW step.
+// Scoring without gradient, the gradient of one micro-batch, and the optimiser step.
 #include <algorithm>
 #include <cmath>
 
 #include "head.h"
 #include "kernels.h"
 #include "loss.h"
+#include "optimizer.h"
 
 namespace mempo {
 
 namespace {
-
-// Global L2 norm of the summed gradient.
-double gradient_norm(Weights& weights) {
-  std::vector<at::Tensor> norms;
-  for (const at::Tensor& sum : weights.gradients().sums()) {
-    if (sum.defined()) norms.push_back(at::linalg_vector_norm(sum));
-  }
-  return at::linalg_vector_norm(at::stack(norms)).item<double>();
-}
 
 // The rows of a group as the caller's tree.
 Tree tree_of(const RowGroup& group, const int64_t* parents, const int64_t* starts) {
@@ -65,38 +57,6 @@ void forward_backward(const Transformer& model, const RowGroup& group, const Tre
   // The predicting tokens are distinct: each token of a row predicts its next one only.
   const at::Tensor for_hidden = at::zeros_like(hidden).index_copy_(0, targets.sources, for_last);
   model.backward(for_hidden, batch, attention, kept, share.gradients);
-}
-
-// Takes the memory that a step needs, so that one without memory has changed nothing.
-void make_moments(Weights& weights) {
-  for (Parameter* p : weights.trained()) {
-    weights.gradients().of(*p);
-    if (!p->first_moment.defined()) p->first_moment = at::zeros_like(p->master);
-    if (!p->second_moment.defined()) p->second_moment = at::zeros_like(p->master);
-  }
-}
-
-// What brings a gradient to a norm of at most `most`; torch.nn.utils.clip_grad_norm_ keeps the same distance from zero.
-double clip_factor(double norm, double most) { return most > 0 ? std::min(most / (norm + 1e-6), 1.0) : 1.0; }
-
-void scale_gradient(Weights& weights, const at::Tensor& factor) {
-  for (const Parameter* p : weights.trained()) weights.gradients().of(*p).mul_(factor);
-}
-
-void adamw_step(Transformer& model, const at::Tensor& step, const mempo_update_options& o) {
-  std::vector<at::Tensor> masters, gradients, first, second, steps;
-  for (Parameter* p : model.weights.trained()) {
-    masters.push_back(p->master);
-    gradients.push_back(model.weights.gradients().of(*p));
-    first.push_back(p->first_moment);
-    second.push_back(p->second_moment);
-    steps.push_back(step);
-  }
-  at::_fused_adamw_(masters, gradients, first, second, {}, steps, o.learning_rate, o.beta1, o.beta2, o.weight_decay,
-                    o.eps, /*amsgrad=*/false, /*maximize=*/false);
-  for (Parameter* p : model.weights.trained()) {
-    if (p->weight.scalar_type() != at::kFloat) p->weight.copy_(p->master);
-  }
 }
 
 }  // namespace
@@ -166,17 +126,10 @@ int mempo_update(mempo_model* model, const mempo_update_options* options, double
     require(present(model)->weights.trainable(), "the model was not loaded for training");
     at::NoGradGuard no_grad;
     require(!model->weights.gradients().empty(), "there is no gradient to update with");
-    *grad_norm = gradient_norm(model->weights);
+    *grad_norm = gradient_norm(model->weights.gradients());
     *skipped = std::isfinite(*grad_norm) ? 0 : 1;
     if (*skipped == 0) {
-      make_moments(model->weights);
-      const auto number = [&](double value) {
-        return at::scalar_tensor(value, at::TensorOptions().dtype(at::kFloat).device(model->device));
-      };
-      const double factor = clip_factor(*grad_norm, options->clip_norm);
-      const at::Tensor scale = number(factor), step = number(static_cast<double>(model->update_count + 1));
-      if (factor < 1.0) scale_gradient(model->weights, scale);
-      adamw_step(*model, step, *options);
+      adamw_step(model->weights, *grad_norm, model->update_count + 1, *options);
       ++model->update_count;
     }
     model->weights.drop_gradients();

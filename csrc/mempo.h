@@ -52,6 +52,8 @@ MEMPO_API const char *mempo_torch_version(void);
 MEMPO_API const char *mempo_torch_needed(void);
 /* Bytes in use and their peak: resident set of the process on "cpu", allocator on "cuda:N". */
 MEMPO_API int mempo_memory(const char *device, int64_t *current, int64_t *peak, mempo_error *error);
+/* Bytes of a GPU that are free for any program. */
+MEMPO_API int mempo_memory_free(const char *device, int64_t *bytes, mempo_error *error);
 MEMPO_API int mempo_memory_reset_peak(const char *device, mempo_error *error);
 /* Models, sessions, encoders and graphs that were made and not freed. */
 MEMPO_API int64_t mempo_live_handles(void);
@@ -98,6 +100,7 @@ typedef struct {
   mempo_checkpointing checkpointing;
   int64_t groups; /* that the rows of a call are split into to run side by side, each on one thread; 1 = all together */
   mempo_adapters adapters;
+  int optimizer_on_host; /* float32 masters and moments lie in the host's memory, where AdamW runs */
 } mempo_model_config;
 
 MEMPO_API int mempo_model_new(const mempo_model_config *config, const char *device, mempo_model **out,

@@ -129,6 +129,14 @@ int mempo_memory(const char* device, int64_t* current, int64_t* peak, mempo_erro
   });
 }
 
+int mempo_memory_free(const char* device, int64_t* bytes, mempo_error* error) {
+  return guarded(error, [&] {
+    const c10::Device where(mempo::present(device));
+    require(!where.is_cpu(), "the free memory of a machine is the operating system's to tell");
+    *bytes = static_cast<int64_t>(at::getDeviceAllocator(where.type())->getMemoryInfo(where.index()).first);
+  });
+}
+
 int mempo_memory_reset_peak(const char* device, mempo_error* error) {
   return guarded(error, [&] {
     const c10::Device where(device);

@@ -14,7 +14,7 @@ Transformer::Transformer(const mempo_model_config& c, at::Device where)
     : config(c),
       device(where),
       dtype(c.compute_dtype == MEMPO_BFLOAT16 ? at::kBFloat16 : at::kFloat),
-      weights(where, dtype, c.trainable != 0) {
+      weights(where, dtype, c.trainable != 0, c.optimizer_on_host != 0) {
   config.inverse_frequencies = nullptr;  // the caller's memory
   inverse_frequencies_ = at::from_blob(const_cast<float*>(c.inverse_frequencies), {c.head_dim / 2}, at::kFloat)
                              .clone()
@@ -53,7 +53,8 @@ at::Tensor Transformer::merged(const std::string& name) {
   const std::string ending = ".weight", stem = name.substr(0, name.size() - std::min(name.size(), ending.size()));
   if (!weights.has(stem + kDownEnding)) return whole;
   const at::Tensor up = weights.view(MEMPO_MASTER, stem + kUpEnding), down = weights.view(MEMPO_MASTER, stem + kDownEnding);
-  return at::addmm(whole.to(at::kFloat), up.to(at::kFloat), down.to(at::kFloat), 1, config.adapters.scale);
+  const auto wide = [&](const at::Tensor& part) { return part.to(whole.device(), at::kFloat); };
+  return at::addmm(wide(whole), wide(up), wide(down), 1, config.adapters.scale);
 }
 
 PackedBatch Transformer::pack(const RowGroup& rows, const std::vector<int64_t>& starts) const {

@@ -33,7 +33,7 @@ at::Tensor& kind_of(Parameter& p, mempo_kind kind) {
 
 at::Tensor& Gradients::of(const Parameter& p) {
   at::Tensor& sum = sums_[p.index];
-  if (!sum.defined() && p.trained()) sum = at::zeros_like(p.master);
+  if (!sum.defined() && p.trained()) sum = at::zeros_like(p.weight, at::kFloat);
   return sum;
 }
 
@@ -83,7 +83,9 @@ Parameter* Weights::add(const std::vector<Part>& parts, bool frozen) {
   drop_gradients();
   p.weight = at::zeros(shape, at::TensorOptions().device(device_).dtype(dtype_));
   if (trainable_ && !frozen) {
-    p.master = dtype_ == at::kFloat ? p.weight : at::zeros(shape, p.weight.options().dtype(at::kFloat));
+    const at::Device where = optimizer_on_host_ ? at::kCPU : device_;
+    const bool shared = dtype_ == at::kFloat && !optimizer_on_host_;
+    p.master = shared ? p.weight : at::zeros(shape, at::TensorOptions().device(where).dtype(at::kFloat));
   }
   int64_t begin = 0;
   for (const Part& part : parts) {

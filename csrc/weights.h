@@ -16,13 +16,14 @@ namespace mempo {
 // forward pass runs one matrix product for them; their names are slices of its rows.
 struct Parameter {
   at::Tensor weight;    // compute dtype
-  at::Tensor master;    // float32; the same storage as weight when that is float32; undefined for what is not trained
-  at::Tensor first_moment, second_moment;  // float32; undefined before the first update
+  // Float32; undefined for what is not trained. On the device it has the storage of a weight that is float32.
+  at::Tensor master;
+  at::Tensor first_moment, second_moment;  // float32, beside the master; undefined before the first update
   size_t index;
   bool trained() const { return master.defined(); }
 };
 
-// The gradients of all parameters, summed in place: float32, undefined until something is added. Those that are not
+// The gradients of all parameters, summed in place: float32 on the device, undefined until something is added. Those that are not
 // trained have none, and what is added to theirs is not computed.
 class Gradients {
  public:
@@ -47,8 +48,9 @@ class Gradients {
 
 class Weights {
  public:
-  Weights(at::Device device, at::ScalarType dtype, bool trainable)
-      : device_(device), dtype_(dtype), trainable_(trainable) {}
+  // With `optimizer_on_host` masters and moments lie in the host's memory.
+  Weights(at::Device device, at::ScalarType dtype, bool trainable, bool optimizer_on_host = false)
+      : device_(device), dtype_(dtype), trainable_(trainable), optimizer_on_host_(optimizer_on_host) {}
 
   struct Part {
     std::string name;
@@ -73,6 +75,8 @@ class Weights {
   void drop_gradients() { gradients_ = Gradients(parameters_.size()); }
   int64_t numel(const std::string& name) const;
   bool trainable() const { return trainable_; }
+  bool optimizer_on_host() const { return optimizer_on_host_; }
+  at::Device device() const { return device_; }
 
  private:
   struct Slice {
@@ -84,7 +88,7 @@ class Weights {
 
   at::Device device_;
   at::ScalarType dtype_;
-  bool trainable_;
+  bool trainable_, optimizer_on_host_;
   std::deque<Parameter> parameters_;
   Gradients gradients_{0};
   std::unordered_map<std::string, Slice> slices_;

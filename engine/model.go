@@ -17,6 +17,7 @@ type Options struct {
 	DType                   string         // compute dtype: "auto" (float32 on a CPU, bfloat16 on CUDA), "float32", "bfloat16"
 	Trainable               bool           // keep float32 master weights, so that it can learn
 	ActivationCheckpointing string         // what the backward pass computes again: "none" (or ""), "mlp" or "layer"
+	OptimizerOffload        string         // where masters and moments are kept: "none" (or "", on the device) or "cpu"
 	Adapters                model.Adapters // of a trainable model: what is trained in place of its weights
 	RandomWeights           bool           // made on the device: of the folder only config.json is read
 	Seed                    uint64         // of the adapters' first values, and of random weights

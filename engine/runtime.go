@@ -92,6 +92,12 @@ func (r *Runtime) MemoryUsage() (usage model.MemoryUsage, err error) {
 	return usage, err
 }
 
+// FreeMemory is the number of bytes of a GPU that are free for any program; 0 where it cannot be told, as on a CPU.
+func (r *Runtime) FreeMemory() (bytes int64) {
+	_ = r.do(func() (err error) { bytes, err = memoryFree(r.device); return err })
+	return bytes
+}
+
 // ResetPeak implements model.Memory.
 func (r *Runtime) ResetPeak() error {
 	return r.do(func() error { return memoryResetPeak(r.device) })

@@ -68,8 +68,9 @@ void model_is_made_or_not() {
   mempo_model_free(made);
 }
 
-void learning(mempo_checkpointing checkpointing) {
+void learning(mempo_checkpointing checkpointing, bool optimizer_on_host = false) {
   Config config = qwen2();
+  config.c.optimizer_on_host = optimizer_on_host;
   const Model model = make(config, true, checkpointing), calm = make(config, true, checkpointing);
   const Batch b = random_batch(1, {5, 1, 7});
   const Columns columns(score(model.get(), b), 2);
@@ -148,6 +149,7 @@ int main() {
   c10::SetCPUAllocator(&allocator(), 200);
   model_is_made_or_not();
   for (mempo_checkpointing checkpointing : {MEMPO_KEEP_ALL, MEMPO_RECOMPUTE_MLP, MEMPO_RECOMPUTE_LAYER}) learning(checkpointing);
+  learning(MEMPO_KEEP_ALL, true);
   generating();
   scoring();
   EXPECT_EQUAL(mempo_live_handles(), 0);
