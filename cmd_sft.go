@@ -18,6 +18,7 @@ import (
 	"github.com/mempo-train/mempo-train/trainer/checkpoint"
 	"github.com/mempo-train/mempo-train/trainer/loop"
 	"github.com/mempo-train/mempo-train/trainer/metrics"
+	"github.com/mempo-train/mempo-train/trainer/optim"
 	"github.com/mempo-train/mempo-train/trainer/rundir"
 	"github.com/mempo-train/mempo-train/trainer/sft"
 )
@@ -222,7 +223,7 @@ func (j *sftJob) newRun(learner *engine.Model, source *checkpoint.Source) (*sft.
 				Optimizer: model.OptimizerOptions{
 					Beta1: o.Betas[0], Beta2: o.Betas[1], Eps: o.Eps, WeightDecay: o.WeightDecay, ClipNorm: o.ClipNorm,
 				},
-				LearningRate: c.LearningRate, MicroBatchTokens: o.MicroBatchTokens, MaxNonfinite: o.MaxNonfinite,
+				LearningRate: c.LearningRate, Micro: optim.MicroBatches{Tokens: o.MicroBatchTokens}, MaxNonfinite: o.MaxNonfinite,
 			},
 		},
 		Job: loop.Job{

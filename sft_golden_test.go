@@ -12,6 +12,7 @@ import (
 	"github.com/mempo-train/mempo-train/model"
 	"github.com/mempo-train/mempo-train/model/chat"
 	"github.com/mempo-train/mempo-train/trainer/metrics"
+	"github.com/mempo-train/mempo-train/trainer/optim"
 	"github.com/mempo-train/mempo-train/trainer/sft"
 )
 
@@ -65,7 +66,7 @@ func compareCurve(t *testing.T, name string, microBatchTokens int) {
 	c.Optimizer.LearningRate, c.Optimizer.WarmupSteps, c.Optimizer.FinalShare = o.LearningRate, o.WarmupSteps, o.FinalShare
 	trainer := sft.Trainer{Learner: learner, Options: sft.Options{
 		Optimizer:    model.OptimizerOptions{Beta1: o.Betas[0], Beta2: o.Betas[1], Eps: o.Eps, WeightDecay: o.WeightDecay, ClipNorm: o.ClipNorm},
-		LearningRate: c.LearningRate, MicroBatchTokens: microBatchTokens, MaxNonfinite: 1,
+		LearningRate: c.LearningRate, Micro: optim.MicroBatches{Tokens: microBatchTokens}, MaxNonfinite: 1,
 	}}
 	for k, step := range want.Steps {
 		got, err := trainer.Step(t.Context(), k+1, step.Rows)

@@ -203,8 +203,76 @@ func TestOutOfMemoryIsTheMachinesFault(t *testing.T) {
 		j.actor.onForward = func(int) error { return fmt.Errorf("12 GB wanted: %w", model.ErrOutOfMemory) }
 	})
 	err := j.loop(t)
-	if fault.Code(err) != fault.CodeEnvironment || !strings.Contains(err.Error(), "optimizer.micro_batch_tokens") || !strings.Contains(err.Error(), "12 GB") || j.actor.drops != 1 {
-		t.Errorf("exit code %d: %v", fault.Code(err), err)
+	if fault.Code(err) != fault.CodeEnvironment || j.actor.drops != 2 {
+		t.Errorf("exit code %d, %d gradients dropped: %v", fault.Code(err), j.actor.drops, err)
+	}
+	for _, named := range []string{"12 GB", "at a second try of", "optimizer.micro_batch_tokens", "model.activation_checkpointing", "model.optimizer_offload", "lora.rank"} {
+		if !strings.Contains(err.Error(), named) {
+			t.Errorf("%q is not named: %v", named, err)
+		}
+	}
+}
+
+// A mini-batch that the device has no room for is tried again in halves, and gives the same step; the steps behind it
+// begin with halves.
+func TestAMiniBatchWithoutRoomIsTriedAgain(t *testing.T) {
+	t.Parallel()
+	o := toyOptions(4)
+	o.Update.QuestionsPerMinibatch, o.Update.MicroBatchTokens = 1, 100000
+	free := newJob(t, t.TempDir(), o, mixed, func(j *job) { j.Steps = 2 })
+	tight := newJob(t, t.TempDir(), o, mixed, func(j *job) { j.Steps = 2 })
+	refused := 0
+	tight.actor.onForward = func(call int) error {
+		if len(tight.actor.micro[call-1]) > 3 {
+			refused++
+			return model.ErrOutOfMemory
+		}
+		return nil
+	}
+	if err := errors.Join(free.loop(t), tight.loop(t)); err != nil {
+		t.Fatal(err)
+	}
+	if refused != 1 || tight.actor.drops != 1 || len(tight.actor.gradients) != len(free.actor.gradients) {
+		t.Errorf("%d micro-batches refused, %d gradients dropped, %d updates of %d", refused, tight.actor.drops, len(tight.actor.gradients), len(free.actor.gradients))
+	}
+	for update, want := range free.actor.gradients {
+		for id, g := range tight.actor.gradients[update] {
+			if math.Abs(g-want[id]) > 1e-6 {
+				t.Errorf("update %d: the gradient of token %d is %v, want %v", update, id, g, want[id])
+			}
+		}
+	}
+	warnings := 0
+	for _, line := range tight.lines {
+		if strings.Contains(line, "the device had no room for the micro-batches") && strings.Contains(line, fmt.Sprint(tight.micro.Tokens)) {
+			warnings++
+		}
+	}
+	if warnings != 1 {
+		t.Errorf("told %d times: %q", warnings, tight.lines)
+	}
+}
+
+// So is scoring of whole rows.
+func TestScoringWithoutRoomIsTriedAgain(t *testing.T) {
+	o := toyOptions(4)
+	o.Scoring.Form, o.Update.MicroBatchTokens = FormNaive, 100000
+	free, calm := newToyTrainer(t, o, mixed)
+	tight, actor := newToyTrainer(t, o, mixed)
+	actor.onScore = func() error {
+		if len(actor.calls) == 1 {
+			return fmt.Errorf("%w for %d rows", model.ErrOutOfMemory, len(actor.calls[0].rows))
+		}
+		return nil
+	}
+	want, got := step(t, free, calm, "a").Metrics, step(t, tight, actor, "a").Metrics
+	if len(actor.calls) < len(calm.calls)+2 {
+		t.Errorf("%d passes, %d where there is room", len(actor.calls), len(calm.calls))
+	}
+	for _, name := range []string{metrics.LossPolicy, metrics.MemoryReward, metrics.LossEntropy} {
+		if got[name] != want[name] {
+			t.Errorf("%s is %v, want %v", name, got[name], want[name])
+		}
 	}
 }
 

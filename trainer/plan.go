@@ -6,7 +6,6 @@ import (
 
 	"github.com/mempo-train/mempo-train/advantage"
 	"github.com/mempo-train/mempo-train/rollout"
-	"github.com/mempo-train/mempo-train/trainer/batch"
 )
 
 // trainedRow is one sequence of the update, with everything that belongs to it: a whole trajectory,
@@ -94,14 +93,14 @@ type Plan struct {
 	epochs     [][]minibatch
 }
 
-// minibatch lists rows by index, cut into micro-batches.
-type minibatch struct{ micro [][]int }
+// minibatch lists rows by index.
+type minibatch []int
 
 // trained lists the rows of the plan: those of questions that are not left out.
 func (p *Plan) trained() []int {
 	var all []int
 	for _, mini := range p.epochs[0] {
-		all = slices.Concat(all, slices.Concat(mini.micro...))
+		all = append(all, mini...)
 	}
 	slices.Sort(all)
 	return all
@@ -136,29 +135,20 @@ func (t *Trainer) minibatches(step, epoch int, rows *Rows, leftOut func(group in
 		}
 	}
 	random := rand.New(rand.NewPCG(t.Rollout.Seed^shuffleStream, uint64(step)<<16|uint64(epoch)))
-	return t.cut(rows.all, byQuestion, random.Perm(rows.questions))
+	return t.cut(byQuestion, random.Perm(rows.questions))
 }
 
 // cut makes the mini-batches of one epoch from questions in the given order.
-func (t *Trainer) cut(rows []trainedRow, byQuestion [][]int, order []int) []minibatch {
+func (t *Trainer) cut(byQuestion [][]int, order []int) []minibatch {
 	var all []minibatch
 	for at := 0; at < len(order); at += t.Update.QuestionsPerMinibatch {
-		var chosen []int
+		var chosen minibatch
 		for _, g := range order[at:min(at+t.Update.QuestionsPerMinibatch, len(order))] {
 			chosen = append(chosen, byQuestion[g]...)
 		}
-		if len(chosen) == 0 {
-			continue // every question of it is left out: no optimiser step
+		if len(chosen) > 0 { // else every question of it is left out: no optimiser step
+			all = append(all, chosen)
 		}
-		lengths := make([]int, len(chosen))
-		for k, row := range chosen {
-			lengths[k] = len(rows[row].ids)
-		}
-		var m minibatch
-		for _, part := range batch.Split(lengths, t.Update.MicroBatchTokens) {
-			m.micro = append(m.micro, chosen[part.Start:part.End])
-		}
-		all = append(all, m)
 	}
 	return all
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/mempo-train/mempo-train/model"
 	"github.com/mempo-train/mempo-train/model/prefix"
 	"github.com/mempo-train/mempo-train/trainer/batch"
+	"github.com/mempo-train/mempo-train/trainer/optim"
 )
 
 // The forms of scoring, which give the same numbers but for rounding: every row whole; rows that
@@ -56,7 +57,7 @@ func (t *Trainer) scoreActor(ctx context.Context, step int, graded []Graded, mea
 	chosen := t.chosen(step, rows.all)
 	var answerScores, startScores []model.RowScores
 	if t.Scoring.Form == FormNaive {
-		answerScores, err = t.scoreWhole(ctx, t.actor, stageMemory, answers, batch.Split(lengths(answers), t.Update.MicroBatchTokens), memoryTemperature, clock)
+		answerScores, err = t.scoreWhole(ctx, t.actor, stageMemory, answers, batch.Split(lengths(answers), t.micro.Tokens), memoryTemperature, clock)
 		if err == nil {
 			startScores, err = t.scoreResponses(ctx, t.actor, stageOld, step, rows, chosen, clock)
 		}
@@ -163,9 +164,13 @@ func (t *Trainer) scoreResponses(ctx context.Context, scorer model.Scorer, stage
 	var order []int // the places in chosen
 	var parts []batch.Part
 	for _, mini := range t.minibatches(step, 0, rows, func(int) bool { return false }) {
-		for _, micro := range mini.micro {
+		lengths := make([]int, len(mini))
+		for k, row := range mini {
+			lengths[k] = len(rows.all[row].ids)
+		}
+		for _, micro := range batch.Split(lengths, t.micro.Tokens) {
 			start := len(order)
-			for _, row := range micro {
+			for _, row := range mini[micro.Start:micro.End] {
 				if k, found := slices.BinarySearch(chosen, row); found {
 					order = append(order, k)
 				}
@@ -204,7 +209,7 @@ func (t *Trainer) scoreWhole(ctx context.Context, scorer model.Scorer, stage str
 			return nil, err
 		}
 		batch := rows[part.Start:part.End]
-		scores, err := scorer.Score(batch, temperature)
+		scores, err := optim.Score(scorer, batch, temperature)
 		if err != nil {
 			return nil, err
 		}

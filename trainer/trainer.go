@@ -93,6 +93,7 @@ type Trainer struct {
 	actor     Actor
 	reference Reference // nil when the loss has no KL term
 	Counters  Counters
+	micro     optim.MicroBatches
 	watch     Watch
 }
 
@@ -110,7 +111,10 @@ func New(actor Actor, reference Reference, options Options, watch Watch) (*Train
 	if err := options.Scoring.validate(); err != nil {
 		return nil, err
 	}
-	return &Trainer{Options: options, actor: actor, reference: reference, watch: watch}, nil
+	return &Trainer{
+		Options: options, actor: actor, reference: reference, watch: watch,
+		micro: optim.MicroBatches{Tokens: options.Update.MicroBatchTokens},
+	}, nil
 }
 
 // Result is what one step leaves behind.

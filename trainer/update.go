@@ -54,23 +54,15 @@ func (t *Trainer) optimizerStep(ctx context.Context, plan *Plan, mini minibatch,
 	if err != nil {
 		return model.LossStats{}, model.UpdateStats{}, err
 	}
-	microBatches := func(yield func([]model.TrainRow) bool) {
-		for _, micro := range mini.micro {
-			rows := make([]model.TrainRow, len(micro))
-			for k, row := range micro {
-				r := plan.rows[row]
-				rows[k] = model.TrainRow{
-					IDs: r.ids, Positions: r.positions, OldLogProbs: scores.Old[row], RefLogProbs: scores.Ref[row],
-					Advantages: plan.advantages[row], Weights: weights[row],
-				}
-			}
-			if !yield(rows) {
-				return
-			}
-			add(len(micro))
+	rows := make([]model.TrainRow, len(mini))
+	for k, row := range mini {
+		r := plan.rows[row]
+		rows[k] = model.TrainRow{
+			IDs: r.ids, Positions: r.positions, OldLogProbs: scores.Old[row], RefLogProbs: scores.Ref[row],
+			Advantages: plan.advantages[row], Weights: weights[row],
 		}
 	}
-	return optim.Step(ctx, t.actor, microBatches, rate, optim.Options{Loss: t.Update.Loss, Optimizer: t.Update.Optimizer})
+	return t.micro.Step(ctx, t.actor, rows, rate, optim.Options{Loss: t.Update.Loss, Optimizer: t.Update.Optimizer}, add)
 }
 
 // tokenWeights spreads the aggregation's normaliser, that of the whole mini-batch, over its tokens.
@@ -79,8 +71,7 @@ func (t *Trainer) tokenWeights(plan *Plan, mini minibatch) (map[int][]float32, e
 	type trajectory struct{ group, member int }
 	place := map[trajectory]int{}
 	var counts []int
-	rows := slices.Concat(mini.micro...)
-	for _, row := range rows {
+	for _, row := range mini {
 		r := plan.rows[row]
 		of := trajectory{r.group, r.member}
 		if _, known := place[of]; !known {
@@ -94,7 +85,7 @@ func (t *Trainer) tokenWeights(plan *Plan, mini minibatch) (map[int][]float32, e
 		return nil, err
 	}
 	weights := map[int][]float32{}
-	for _, row := range rows {
+	for _, row := range mini {
 		r := plan.rows[row]
 		weight := float32(perToken[place[trajectory{r.group, r.member}]])
 		weights[row] = slices.Repeat([]float32{weight}, len(r.positions))

@@ -54,6 +54,9 @@ func (r *Run) warn(step int, result *Result) {
 		r.skipped = skipped
 		r.say(step, fmt.Sprintf("loss or gradient was not finite: the optimiser step was skipped; its batch is in %s", r.Dir.TrajectoriesPath(int64(step))))
 	}
+	if text := r.micro.News(); text != "" {
+		r.say(step, text)
+	}
 }
 
 func (r *Run) say(step int, text string) {

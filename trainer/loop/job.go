@@ -59,6 +59,9 @@ func (j *Job) Resume(record checkpoint.Record) error {
 	return nil
 }
 
+// needsLess tells what to change where a step finds no memory.
+const needsLess = `a smaller optimizer.micro_batch_tokens or shorter rows need less memory, and so do model.activation_checkpointing = "layer", model.optimizer_offload = "cpu" and lora.rank above 0`
+
 // Loop takes steps until all are done or stop is closed: the step under way is then finished and a
 // checkpoint written. The end of ctx drops the step under way. step takes one and, unless it does
 // not count, raises Done; counters are what the job keeps in a checkpoint beside what a Job knows.
@@ -71,7 +74,7 @@ func (j *Job) Loop(ctx context.Context, stop <-chan struct{}, step func(context.
 		default:
 		}
 		if err := step(ctx); errors.Is(err, model.ErrOutOfMemory) {
-			return fault.Environment(fmt.Errorf("step %d: %w; a smaller optimizer.micro_batch_tokens needs less", j.Done+1, err))
+			return fault.Environment(fmt.Errorf("step %d: %w; %s", j.Done+1, err, needsLess))
 		} else if err != nil {
 			return err
 		}

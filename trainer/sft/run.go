@@ -91,6 +91,10 @@ func (r *Run) step(ctx context.Context) error {
 	if evaluates || step == 1 || step == r.Steps || step%max(1, r.Steps/linesPerRun) == 0 {
 		r.Line(summary(step, r.Steps, values))
 	}
+	if text := r.Micro.News(); text != "" {
+		r.Log.Warn(text, zap.Int("step", step))
+		r.Line("warning: " + text)
+	}
 	if r.Counters.NonfiniteSteps > r.skipped {
 		r.skipped = r.Counters.NonfiniteSteps
 		r.Log.Warn("step skipped", zap.Int("step", step))

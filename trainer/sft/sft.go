@@ -23,10 +23,10 @@ type Learner interface {
 
 // Options are the constants of a run's steps.
 type Options struct {
-	Optimizer        model.OptimizerOptions
-	LearningRate     func(step int) float64 // steps count from 1
-	MicroBatchTokens int                    // of one forward pass; a longer lesson has one to itself
-	MaxNonfinite     int                    // skipped steps in a row that end the run
+	Optimizer    model.OptimizerOptions
+	LearningRate func(step int) float64 // steps count from 1
+	Micro        optim.MicroBatches     // a longer lesson has one to itself
+	MaxNonfinite int                    // skipped steps in a row that end the run
 }
 
 // The stages of a step, as they occur in metric names.
@@ -56,21 +56,14 @@ func (t *Trainer) Step(ctx context.Context, step int, lessons []chat.Lesson) (ma
 	}
 	_, learned := count(lessons)
 	weight := 1 / float32(learned)
-	microBatches := func(yield func([]model.TrainRow) bool) {
-		for _, part := range t.split(lessons) {
-			var rows []model.TrainRow
-			for _, lesson := range lessons[part.Start:part.End] {
-				rows = append(rows, model.TrainRow{IDs: lesson.IDs, Positions: lesson.Positions, Weights: equal(weight, len(lesson.Positions))})
-			}
-			if !yield(rows) {
-				return
-			}
-		}
+	rows := make([]model.TrainRow, len(lessons))
+	for k, lesson := range lessons {
+		rows[k] = model.TrainRow{IDs: lesson.IDs, Positions: lesson.Positions, Weights: equal(weight, len(lesson.Positions))}
 	}
 	rate := t.LearningRate(step)
-	loss, updated, err := optim.Step(ctx, t.Learner, microBatches, rate, optim.Options{
+	loss, updated, err := t.Micro.Step(ctx, t.Learner, rows, rate, optim.Options{
 		Loss: model.LossOptions{Kind: model.NegativeLogLikelihood, Temperature: temperature}, Optimizer: t.Optimizer,
-	})
+	}, func(int) {})
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +101,7 @@ func (t *Trainer) Evaluate(ctx context.Context, lessons []chat.Lesson, done func
 		for _, lesson := range lessons[part.Start:part.End] {
 			rows = append(rows, model.ScoreRow{IDs: lesson.IDs, Positions: lesson.Positions})
 		}
-		scores, err := t.Learner.Score(rows, temperature)
+		scores, err := optim.Score(t.Learner, rows, temperature)
 		if err != nil {
 			return nil, err
 		}
@@ -132,7 +125,7 @@ func (t *Trainer) split(lessons []chat.Lesson) []batch.Part {
 	for k, lesson := range lessons {
 		lengths[k] = len(lesson.IDs)
 	}
-	return batch.Split(lengths, t.MicroBatchTokens)
+	return batch.Split(lengths, t.Micro.Tokens)
 }
 
 // count adds up tokens: all, and those to learn.

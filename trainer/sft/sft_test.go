@@ -114,7 +114,7 @@ func (l *toyLearner) ResetPeak() error { return nil }
 
 func newTrainer(l *toyLearner, tokens int) *Trainer {
 	return &Trainer{Learner: l, Options: Options{
-		LearningRate: func(step int) float64 { return 1 / float64(step) }, MicroBatchTokens: tokens, MaxNonfinite: 3,
+		LearningRate: func(step int) float64 { return 1 / float64(step) }, Micro: optim.MicroBatches{Tokens: tokens}, MaxNonfinite: 3,
 	}}
 }
 
@@ -240,6 +240,33 @@ func TestABrokenStepLeavesNoGradient(t *testing.T) {
 			t.Errorf("%d gradients dropped, %d updates, %d micro-batches", l.drops, len(l.rates), len(l.calls))
 		}
 		cancel()
+	}
+}
+
+// A step that the device has no room for is tried again in halves, and learns the same.
+func TestAStepWithoutRoomIsTriedAgain(t *testing.T) {
+	free, tight := newToyLearner(), newToyLearner()
+	tight.before = func(rows int) {
+		if tight.fails = nil; rows > 2 {
+			tight.fails = model.ErrOutOfMemory
+		}
+	}
+	trainers := []*Trainer{newTrainer(free, 100), newTrainer(tight, 100)}
+	for _, trainer := range trainers {
+		for step := 1; step <= 2; step++ {
+			if _, err := trainer.Step(t.Context(), step, lessons()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for id, want := range free.weights {
+		if !near(tight.weights[id], want) {
+			t.Errorf("weight %d is %v, want %v", id, tight.weights[id], want)
+		}
+	}
+	// 13 tokens, of which 6 are half; the second step begins with these.
+	if len(free.calls) != 2 || len(tight.calls) != 1+3+3 || tight.drops != 1 || trainers[1].Micro.Tokens != 6 || trainers[0].Micro.News() != "" || trainers[1].Micro.News() == "" {
+		t.Errorf("%d and %d micro-batches, %d gradients dropped, %d tokens from then on", len(free.calls), len(tight.calls), tight.drops, trainers[1].Micro.Tokens)
 	}
 }
 
