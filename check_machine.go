@@ -1,16 +1,13 @@
 package main
 
 import (
-	"bufio"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
-	"text/tabwriter"
 
 	"golang.org/x/sys/unix"
 
@@ -22,25 +19,6 @@ import (
 	"github.com/mempo-train/mempo-train/trainer/checkpoint"
 	"github.com/mempo-train/mempo-train/trainer/rundir"
 )
-
-// showModel opens the device, but loads no weights onto it.
-func (p *plan) showModel() {
-	a, engine := p.showDevice(p.config.Model, p.config.LoRA)
-	if engine == nil {
-		return
-	}
-	defer engine.Close()
-	l := p.load(engine.Device())
-	if p.longestPrompt == 0 {
-		return // without prompts nothing is known of a step's size
-	}
-	usage, err := engine.MemoryUsage()
-	if err != nil {
-		p.problem(err)
-		return
-	}
-	p.showMemory(planMemory(a, l), usage.Current, !l.onGPU)
-}
 
 // showDevice tells of a model and what it will run on, which is nil where it cannot run.
 func (f *findings) showDevice(m config.Model, l config.LoRA) (model.Architecture, *engine.Runtime) {
@@ -71,75 +49,6 @@ func (f *findings) showDevice(m config.Model, l config.LoRA) (model.Architecture
 	}
 	f.line("computed as %s on %s, CPU threads: %d", computeDType(m, device.Device()), device.Device(), threads)
 	return a, device
-}
-
-// load is what a step of the config asks of a device.
-func (p *plan) load(device string) load {
-	c := p.config
-	onGPU := device != "cpu"
-	l := load{
-		rows: c.Rollout.QuestionsPerStep * c.Rollout.GroupSize, cacheTokens: c.Rollout.KVCacheTokens, elementBytes: 4,
-		onGPU: onGPU, withReference: c.Loss.KLCoef != 0, checkpointing: c.Model.ActivationCheckpointing,
-		adapters: adaptersOf(c.LoRA),
-	}
-	if computeDType(c.Model, device) == "bfloat16" {
-		l.elementBytes = 2
-	}
-	if p.texts != nil {
-		l.trajectoryTokens = min(p.longestPrompt+p.longestResponse(), p.texts.rules.ContextLength)
-	}
-	minibatch := c.Optimizer.QuestionsPerMinibatch * c.Rollout.GroupSize * l.trajectoryTokens
-	l.microBatchTokens = min(max(c.Optimizer.MicroBatchTokens, l.trajectoryTokens), minibatch)
-	l.severalBatches = l.microBatchTokens < minibatch
-	return l
-}
-
-// longestResponse is what the limits leave to a trajectory behind its prompt.
-func (p *plan) longestResponse() int {
-	rules := p.texts.rules
-	turn := len(rules.Vocabulary.EncodePlain(rules.Prefill)) + rules.MaxTurnTokens + rules.ToolResultTokens + len(rules.Format.Observation(nil, false))
-	return min(rules.MaxResponseTokens, rules.MaxTurns*turn)
-}
-
-func (p *plan) showMemory(m memoryPlan, current int64, ofProcess bool) {
-	p.heading("memory of the device, estimated")
-	if ofProcess {
-		m.always = append(m.always, memoryItem{"program, libraries and texts", current})
-	}
-	table := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
-	for _, part := range []struct {
-		when  string
-		items []memoryItem
-	}{{"always", m.always}, {"generation", m.generating}, {"update", m.updating}} {
-		for _, item := range part.items {
-			fmt.Fprintf(table, "%s\t%s\t%s\n", part.when, item.name, inBytes(item.bytes))
-		}
-	}
-	fmt.Fprintf(table, "peak\twhat is there at the same time, and a tenth for the allocator\t%s\n", inBytes(m.peak()))
-	p.problem(table.Flush())
-	if free := availableMemory(); ofProcess && free > 0 {
-		p.line("free memory of this machine: %s", inBytes(free))
-		if m.peak() > free {
-			p.line("warning: the estimate exceeds it; less optimizer.micro_batch_tokens, rollout.max_response_tokens or rollout.kv_cache_tokens, or model.activation_checkpointing, need less")
-		}
-	}
-}
-
-// availableMemory is the kernel's own estimate of the bytes that programs can still have; 0 where
-// it cannot be told.
-func availableMemory() int64 {
-	file, err := os.Open("/proc/meminfo")
-	if err != nil {
-		return 0
-	}
-	defer file.Close()
-	for scanner := bufio.NewScanner(file); scanner.Scan(); {
-		if text, found := strings.CutPrefix(scanner.Text(), "MemAvailable:"); found {
-			kibibytes, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(text, "kB")), 10, 64)
-			return kibibytes << 10
-		}
-	}
-	return 0
 }
 
 func (p *plan) showRunFolder() {

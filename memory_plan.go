@@ -17,6 +17,7 @@ type load struct {
 	onGPU            bool
 	withReference    bool
 	checkpointing    string // model.activation_checkpointing
+	optimizerOnHost  bool   // model.optimizer_offload
 	adapters         model.Adapters
 }
 
@@ -30,31 +31,40 @@ type memoryItem struct {
 // while it updates, which follow each other. The parts of an update are not all there at once.
 type memoryPlan struct {
 	always, generating, updating []memoryItem
-	updatePeak                   int64 // of updating
+	updatePeak                   int64        // of updating
+	keptBack                     float64      // share that the allocator holds beyond what is asked of it
+	host                         []memoryItem // beside the program, in the memory of a machine whose device is a GPU
 }
 
 // planMemory estimates the memory of a run from the tensors that csrc makes. Small ones are not in it.
 func planMemory(a model.Architecture, l load) memoryPlan {
 	trained := elementCount(a.Trained(l.adapters))
-	element := int64(l.elementBytes)
-	plan := memoryPlan{always: weightItems(a, l)}
-	plan.always = append(plan.always, memoryItem{"moments of AdamW, float32", 8 * trained})
+	plan := memoryPlan{keptBack: 0.05} // of the C library's, as it was measured
+	if l.onGPU {
+		plan.keptBack = 0.1
+	}
+	plan.always, plan.host = weightItems(a, l)
+	buffers := hostBuffers(a, l)
+	if l.optimizerOnHost && l.onGPU {
+		plan.host = append(plan.host, buffers)
+		buffers.bytes = 0
+	}
 	if l.withReference && l.adapters.Rank == 0 { // the reference of adapters is the model without them
-		plan.always = append(plan.always, memoryItem{"reference model", parameterCount(a) * element})
+		plan.always = append(plan.always, memoryItem{"reference model", parameterCount(a) * int64(l.elementBytes)})
 	}
-	name, tokens := fmt.Sprintf("keys and values of %d rows of up to %d tokens", l.rows, l.trajectoryTokens), int64(l.rows)*cacheTokens(l.trajectoryTokens)
-	if bound := cacheTokens(l.cacheTokens); bound > 0 && bound < tokens {
-		name, tokens = fmt.Sprintf("keys and values of %d tokens at most", bound), bound
-	}
-	plan.generating = []memoryItem{{name, tokens * int64(2*a.Layers*a.KVHeads*a.HeadDim) * element}}
-	if packed := packedBytes(a, l); packed > 0 {
-		plan.generating = append(plan.generating, memoryItem{"weights packed for decoding", packed})
-	}
+	plan.generating = generationItems(a, l)
 	activations, logits := activationBytes(a, l), logitBytes(a, l)
+	if !l.onGPU && l.elementBytes == 4 {
+		// MKL multiplies a copy of its operand, of which this is the largest, and keeps the memory.
+		plan.always = append(plan.always, memoryItem{"copy of logits in MKL", logits})
+	}
 	plan.updating = []memoryItem{
 		{"gradients, float32", 4 * trained},
 		{fmt.Sprintf("activations of a micro-batch of %d tokens", l.microBatchTokens), activations},
 		{"logits of one piece of it", logits},
+	}
+	if buffers.bytes > 0 {
+		plan.updating = append(plan.updating, buffers)
 	}
 	// Going backwards, activations give way to gradients, of which the head's comes first. Behind the first micro-batch the
 	// sums of all gradients are there throughout.
@@ -62,30 +72,60 @@ func planMemory(a model.Architecture, l load) memoryPlan {
 	if l.severalBatches || l.adapters.Rank > 0 {
 		sums = 4 * trained
 	}
-	plan.updatePeak = max(sums+activations+logits, 4*trained)
+	plan.updatePeak = max(sums+activations+logits, 4*trained+buffers.bytes)
 	return plan
 }
 
-// weightItems are the weights of the model that is trained, in all their forms.
-func weightItems(a model.Architecture, l load) []memoryItem {
+// weightItems are the weights of the model that is trained in all their forms, and the optimiser's moments: those on the
+// device and, beside a GPU, those in the machine's memory.
+func weightItems(a model.Architecture, l load) (device, host []memoryItem) {
 	element := int64(l.elementBytes)
-	items := []memoryItem{{"weights", parameterCount(a) * element}}
+	device = []memoryItem{{"weights", parameterCount(a) * element}}
 	trained, masters := elementCount(a.Trained(l.adapters)), "float32 master weights"
 	if l.adapters.Rank > 0 {
-		items, masters = append(items, memoryItem{"adapters", trained * element}), "adapters in float32"
+		device, masters = append(device, memoryItem{"adapters", trained * element}), "adapters in float32"
 	}
-	if l.elementBytes < 4 {
-		items = append(items, memoryItem{masters, 4 * trained})
+	var optimizer []memoryItem
+	if l.elementBytes < 4 || l.optimizerOnHost { // else the weights are their own masters
+		optimizer = append(optimizer, memoryItem{masters, 4 * trained})
+	}
+	optimizer = append(optimizer, memoryItem{"moments of AdamW, float32", 8 * trained})
+	if l.optimizerOnHost && l.onGPU {
+		return device, optimizer
+	}
+	return append(device, optimizer...), nil
+}
+
+// hostBuffers are what gradients and weights go through on their way to and from an optimiser on the host: two pieces of
+// either, of at most 1 << 24 numbers (csrc/optimizer.h).
+func hostBuffers(a model.Architecture, l load) memoryItem {
+	item := memoryItem{name: "buffers on the way to and from AdamW"}
+	if l.optimizerOnHost {
+		var longest int64
+		for _, p := range a.Trained(l.adapters) {
+			longest = max(longest, elementCount([]model.Parameter{p}))
+		}
+		item.bytes = 2 * int64(4+l.elementBytes) * min(longest, 1<<24)
+	}
+	return item
+}
+
+// generationItems are what a rollout holds beside the weights.
+func generationItems(a model.Architecture, l load) []memoryItem {
+	name, tokens := fmt.Sprintf("keys and values of %d rows of up to %d tokens", l.rows, l.trajectoryTokens), int64(l.rows)*cacheTokens(l.trajectoryTokens)
+	if bound := cacheTokens(l.cacheTokens); bound > 0 && bound < tokens {
+		name, tokens = fmt.Sprintf("keys and values of %d tokens at most", bound), bound
+	}
+	items := []memoryItem{{name, tokens * int64(2*a.Layers*a.KVHeads*a.HeadDim) * int64(l.elementBytes)}}
+	if packed := packedBytes(a, l); packed > 0 {
+		items = append(items, memoryItem{"weights packed for decoding", packed})
 	}
 	return items
 }
 
-// keptBack is the share of the memory that the allocator holds beyond what is asked of it.
-const keptBack = 0.1
-
-// peak is the most that is held at a time.
+// peak is the most that is held at a time on the device.
 func (p memoryPlan) peak() int64 {
-	return int64((1 + keptBack) * float64(total(p.always)+max(total(p.generating), p.updatePeak)))
+	return int64((1 + p.keptBack) * float64(total(p.always)+max(total(p.generating), p.updatePeak)))
 }
 
 func total(items []memoryItem) int64 {

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/mempo-train/mempo-train/engine"
+)
+
+// showModel opens the device, but loads no weights onto it. The memory is planned also for a GPU that is not there.
+func (p *plan) showModel() {
+	a, device := p.showDevice(p.config.Model, p.config.LoRA)
+	name := p.config.Model.Device
+	if device != nil {
+		defer device.Close()
+		name = device.Device()
+	}
+	planned := device != nil || strings.HasPrefix(name, "cuda")
+	if !planned || a.Layers == 0 || p.longestPrompt == 0 {
+		return // without prompts nothing is known of a step's size
+	}
+	l := p.load(name)
+	m := planMemory(a, l)
+	if !l.onGPU {
+		usage, err := device.MemoryUsage()
+		p.problem(err)
+		m.always = append(m.always, memoryItem{"program, libraries and texts", usage.Current})
+	}
+	peak := memoryItem{fmt.Sprintf("what is there at the same time, and %.0f %% for the allocator", 100*m.keptBack), m.peak()}
+	p.showMemory("memory of the device, estimated", m, peak, deviceMemory(device, l))
+	if len(m.host) > 0 {
+		p.showMemory("memory of the machine for AdamW, estimated", memoryPlan{always: m.host}, memoryItem{"all of it", total(m.host)}, availableMemory())
+	}
+}
+
+// deviceMemory is what is free on a device; 0 where it cannot be told.
+func deviceMemory(device *engine.Runtime, l load) int64 {
+	switch {
+	case !l.onGPU:
+		return availableMemory()
+	case device == nil:
+		return 0
+	}
+	return device.FreeMemory()
+}
+
+// load is what a step of the config asks of a device.
+func (p *plan) load(device string) load {
+	c := p.config
+	onGPU := device != "cpu"
+	l := load{
+		rows: c.Rollout.QuestionsPerStep * c.Rollout.GroupSize, cacheTokens: c.Rollout.KVCacheTokens, elementBytes: 4,
+		onGPU: onGPU, withReference: c.Loss.KLCoef != 0, checkpointing: c.Model.ActivationCheckpointing,
+		adapters: adaptersOf(c.LoRA), optimizerOnHost: c.Model.OptimizerOffload == "cpu",
+	}
+	if computeDType(c.Model, device) == "bfloat16" {
+		l.elementBytes = 2
+	}
+	if p.texts != nil {
+		l.trajectoryTokens = min(p.longestPrompt+p.longestResponse(), p.texts.rules.ContextLength)
+	}
+	minibatch := c.Optimizer.QuestionsPerMinibatch * c.Rollout.GroupSize * l.trajectoryTokens
+	l.microBatchTokens = min(max(c.Optimizer.MicroBatchTokens, l.trajectoryTokens), minibatch)
+	l.severalBatches = l.microBatchTokens < minibatch
+	return l
+}
+
+// longestResponse is what the limits leave to a trajectory behind its prompt.
+func (p *plan) longestResponse() int {
+	rules := p.texts.rules
+	turn := len(rules.Vocabulary.EncodePlain(rules.Prefill)) + rules.MaxTurnTokens + rules.ToolResultTokens + len(rules.Format.Observation(nil, false))
+	return min(rules.MaxResponseTokens, rules.MaxTurns*turn)
+}
+
+// showMemory compares a plan with the bytes that are free; 0 is not known.
+func (p *plan) showMemory(heading string, m memoryPlan, peak memoryItem, free int64) {
+	p.heading(heading)
+	table := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
+	for _, part := range []struct {
+		when  string
+		items []memoryItem
+	}{{"always", m.always}, {"generation", m.generating}, {"update", m.updating}} {
+		for _, item := range part.items {
+			fmt.Fprintf(table, "%s\t%s\t%s\n", part.when, item.name, inBytes(item.bytes))
+		}
+	}
+	fmt.Fprintf(table, "peak\t%s\t%s\n", peak.name, inBytes(peak.bytes))
+	p.problem(table.Flush())
+	if free == 0 {
+		return
+	}
+	p.line("free: %s", inBytes(free))
+	if peak.bytes > free {
+		p.line("warning: the estimate exceeds it; less optimizer.micro_batch_tokens, rollout.max_response_tokens or rollout.kv_cache_tokens, model.activation_checkpointing, model.optimizer_offload for a GPU, or lora.rank above 0 need less")
+	}
+}
+
+// availableMemory is the kernel's own estimate of the bytes that programs can still have; 0 where
+// it cannot be told.
+func availableMemory() int64 {
+	file, err := os.Open("/proc/meminfo")
+	if err != nil {
+		return 0
+	}
+	defer file.Close()
+	for scanner := bufio.NewScanner(file); scanner.Scan(); {
+		if text, found := strings.CutPrefix(scanner.Text(), "MemAvailable:"); found {
+			kibibytes, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(text, "kB")), 10, 64)
+			return kibibytes << 10
+		}
+	}
+	return 0
+}
