@@ -13,14 +13,18 @@ import (
 	"time"
 )
 
+// A run that ends with an error after its first step.
+const breaksOff = `for part; do case $part in run.dir=*) dir=${part#run.dir=} ;; esac; done; mkdir -p $dir
+echo '{"step":1,"time/step_s":0.5}' >$dir/metrics.jsonl; echo boom >&2; exit 1`
+
 const device = "echo 'libtorch 2.11.0'; echo 'device cpu cpu'"
 
 // bundle makes a folder as `make gpu-bundle` does, with shell scripts in place of the programs: device is what mempo-train does
-// when it is asked for versions, bench when it is to measure; it fails at training.
+// when it is asked for versions, bench when it is to measure; a training run breaks off.
 func bundle(t *testing.T, device, bench string, programs map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
-	programs["mempo-train"] = `case "$1" in version) ` + device + ` ;; bench) ` + bench + ` ;; *) echo boom >&2; exit 1 ;; esac`
+	programs["mempo-train"] = `case "$1" in version) ` + device + ` ;; bench) ` + bench + ` ;; *) ` + breaksOff + ` ;; esac`
 	for name, body := range programs {
 		file(t, filepath.Join(dir, "bin", name), "#!/bin/sh\n"+body+"\n", 0o755)
 	}
@@ -127,7 +131,7 @@ func TestOneFailureLosesNothingElse(t *testing.T) {
 			t.Errorf("%s: there %v, passed %v; want passed %v", name, there, got, passed)
 		}
 	}
-	for _, says := range []string{"0.5 of 0.1", "50.0% of measured products", "reads 3 GB/s", "peak 1 GiB", "boom", "| **FAIL** |"} {
+	for _, says := range []string{"0.5 of 0.1", "50.0% of measured products", "reads 3 GB/s", "peak 1 GiB", "boom; 1 of 30 steps of 0.50 s were done", "| **FAIL** |"} {
 		if !strings.Contains(out, says) {
 			t.Errorf("%q is not in\n%s", says, out)
 		}

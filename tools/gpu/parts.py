@@ -66,8 +66,14 @@ def train(checks, name, config, sets, steps):
     """Trains; returns the metrics of the steps, which must be finite, and the ids of step 1's trajectories."""
     run = os.path.join(checks.work, name)
     sets = {**sets, "run.dir": run, "run.steps": steps}
-    checks.must("mempo-train", config, *[part for key, value in sets.items() for part in ("--set", f"{key}={value}")])
-    metrics = read_lines(os.path.join(run, "metrics.jsonl"))
+    path = os.path.join(run, "metrics.jsonl")
+    try:
+        checks.must("mempo-train", config, *[part for key, value in sets.items() for part in ("--set", f"{key}={value}")])
+    except Failure as failure:
+        if os.path.exists(path) and (done := read_lines(path)):
+            raise Failure(f"{failure}; {len(done)} of {steps} steps of {middle_seconds(done):.2f} s were done") from None
+        raise
+    metrics = read_lines(path)
     if [line["step"] for line in metrics] != list(range(1, steps + 1)):
         raise Failure(f"metrics of {len(metrics)} steps, want {steps}")
     for line in metrics:
