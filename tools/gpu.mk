@@ -31,7 +31,7 @@ $(KERNELS_TEST): INCLUDES += -Icsrc/tests
 -include $(KERNELS_TEST:.o=.d)
 $(GPU)/bin/kernels.test: $(KERNELS_TEST) $(ARCHIVE)
 	@mkdir -p $(@D)
-	$(Q)$(CXX) -s -Wl,--as-needed -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN/../lib' $^ $(LINK_TORCH) -o $@
+	$(Q)$(CXX) -s -Wl,--as-needed -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN/../lib:$$ORIGIN' $^ $(LINK_TORCH) -o $@
 
 .PHONY: gpu-bundle check-gpu
 gpu-bundle: $(EXAMPLE)/model/model.safetensors $(WORLD)/sft/model/config.json $(addprefix $(GPU)/bin/,mempo-train engine.test kernels.test libmempo_cuda.so) ## build what check-gpu needs into build/gpu
