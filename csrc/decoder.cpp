@@ -88,13 +88,19 @@ Decoder::Decoder(const Transformer& model, bool adapters) : model_(model), share
     share.hidden = Range::share(c.hidden, kLine, n, count);
     share.intermediate = Range::share(c.intermediate, kLine, n, count);
     share.vocab = Range::share(c.vocab, kLine, n, count);
-    share.head = std::make_unique<PackedMatrix>(model.head->weight.narrow(0, share.vocab.begin, share.vocab.length), at::Tensor());
   }
+  const auto for_shares = [&](const auto& body) {
+    at::parallel_for(0, count, 1, [&](int64_t begin, int64_t end) {
+      at::NoGradGuard no_grad;  // of this thread
+      for (int64_t n = begin; n < end; ++n) body(shares_[static_cast<size_t>(n)]);
+    });
+  };
   for (const Layer& l : model.layers) {
     std::vector<at::Tensor> weights;
     for (const Projection* p : {&l.qkv, &l.output, &l.gate_up, &l.down}) weights.push_back(adapters ? merged_weight(*p) : p->weight->weight);
-    for (Share& share : shares_) share.layers.push_back(pack(share, weights, l));
+    for_shares([&](Share& share) { share.layers.push_back(pack(share, weights, l)); });
   }
+  for_shares([&](Share& share) { share.head = std::make_unique<PackedMatrix>(model.head->weight.narrow(0, share.vocab.begin, share.vocab.length), at::Tensor()); });
 }
 
 Decoder::LayerShare Decoder::pack(const Share& share, const std::vector<at::Tensor>& weights, const Layer& layer) const {

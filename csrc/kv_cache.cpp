@@ -1,27 +1,10 @@
 #include "kv_cache.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 
+#include "large_pages.h"
+
 namespace mempo {
-
-namespace {
-
-// A pass of decoding reads every page a few times at one layer after the other, so that finding an address takes as long as
-// reading what is there: the system is asked for large pages, where it has them.
-void ask_for_large_pages(const at::Tensor& page) {
-#if defined(MADV_HUGEPAGE)
-  constexpr size_t kWorthwhile = size_t{1} << 20;
-  if (!page.is_cpu() || page.nbytes() < kWorthwhile) return;
-  const auto system_page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE)), begin = reinterpret_cast<uintptr_t>(page.const_data_ptr()) / system_page * system_page;
-  const uintptr_t end = reinterpret_cast<uintptr_t>(page.const_data_ptr()) + page.nbytes();
-  madvise(reinterpret_cast<void*>(begin), end - begin, MADV_HUGEPAGE);
-#endif
-}
-
-}  // namespace
 
 int64_t KVCache::open() {
   rows_[next_] = Row{};
@@ -58,16 +41,23 @@ void KVCache::reserve(Row& row, int64_t tokens) {
 
 void KVCache::trim(Row& row) { row.pages.resize(static_cast<size_t>((row.length + kPageTokens - 1) / kPageTokens)); }
 
+void KVCache::make_pages() {
+  constexpr int64_t kWorthwhile = int64_t{1} << 20, kTogether = 8;  // bytes of a page; pages
+  const std::vector<int64_t> sizes{shape_.layers, 2, shape_.kv_heads, kPageTokens, shape_.head_dim};
+  if (!shape_.options.device().is_cpu() || c10::multiply_integers(sizes) * shape_.options.dtype().itemsize() < kWorthwhile) {
+    return store_->push_back(at::empty(sizes, shape_.options));
+  }
+  std::vector<int64_t> all = sizes;
+  all.insert(all.begin(), kTogether);
+  const at::Tensor pages = empty_in_large_pages(all, c10::typeMetaToScalarType(shape_.options.dtype()));
+  for (int64_t n = kTogether - 1; n >= 0; --n) store_->push_back(pages[n]);
+}
+
 KVCache::Page KVCache::take() {
   if (limit_ > 0 && *in_use_ >= limit_) throw CacheFull();
-  at::Tensor page;
-  if (store_->empty()) {
-    page = at::empty({shape_.layers, 2, shape_.kv_heads, kPageTokens, shape_.head_dim}, shape_.options);
-    ask_for_large_pages(page);
-  } else {
-    page = std::move(store_->back());
-    store_->pop_back();
-  }
+  if (store_->empty()) make_pages();
+  at::Tensor page = std::move(store_->back());
+  store_->pop_back();
   // The counter and the store outlive the cache for as long as a page does.
   const auto give_back = [in_use = in_use_, store = store_](at::Tensor* freed) {
     --*in_use;

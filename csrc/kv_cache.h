@@ -55,6 +55,8 @@ class KVCache {
   int64_t limit() const { return limit_; }
 
  private:
+  // Adds one or more to the store.
+  void make_pages();
   Page take();
 
   Shape shape_;
