@@ -119,7 +119,7 @@ void Weights::fill(const std::string& name, double mean, double deviation, uint6
     const std::lock_guard<std::mutex> lock(generator.mutex());
     generator.set_current_seed(seed);
   }
-  set(name, drawn.normal_(mean, deviation));
+  set(name, drawn.normal_(mean, deviation, generator));
 }
 
 at::Tensor Weights::view(mempo_kind kind, const std::string& name) {
