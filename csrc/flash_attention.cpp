@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "kernels.h"
 #include "transfer.h"
 
 namespace mempo {
@@ -103,9 +104,9 @@ void FlashAttention::add_up(const at::Tensor& copies, at::Tensor sum) const {
     sum.copy_(copies);
     return;
   }
-  // Sorted by token, so in an order that does not change; in float32, since a prompt has as many copies as rows.
-  at::Tensor whole = at::zeros(sum.sizes(), sum.options().dtype(at::kFloat));
-  whole.index_put_(c10::List<std::optional<at::Tensor>>({keys_}), copies.to(at::kFloat), /*accumulate=*/true);
+  // In float32, since a prompt has as many copies as rows behind it.
+  const at::Tensor whole = at::zeros(sum.sizes(), sum.options().dtype(at::kFloat));
+  kernels::add_rows_(whole.flatten(1), keys_, copies.flatten(1));
   sum.copy_(whole);
 }
 

@@ -65,7 +65,7 @@ void check_temperature(double temperature) {
 }
 
 Targets::Targets(const PackedBatch& batch, const std::vector<int64_t>& positions) {
-  const at::Tensor where = at::tensor(positions, at::kLong).to(batch.ids.device());
+  const at::Tensor where = kernels::to_device(at::tensor(positions, at::kLong), batch.ids.device());
   sources = where - 1;
   ids = batch.ids.index_select(0, where);
 }

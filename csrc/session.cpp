@@ -154,7 +154,7 @@ std::vector<mempo_sampled> Session::step(const PackedRows& given, const std::vec
       rules.push_back(*rule);
     }
     if (rows.empty()) return;
-    const at::Tensor last = hidden.index_select(0, at::tensor(last_tokens, at::kLong).to(model_.device));
+    const at::Tensor last = hidden.index_select(0, kernels::to_device(at::tensor(last_tokens, at::kLong), model_.device));
     const at::Tensor normalized = model_.normalized(last);
     const auto drawn = sample(decoder != nullptr ? decoder->logits(normalized) : logits(model_, normalized), rules, valid_);
     for (size_t n = 0; n < rows.size(); ++n) sampled[static_cast<size_t>(rows[n])] = drawn[n];

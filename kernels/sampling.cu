@@ -117,7 +117,7 @@ __device__ __forceinline__ void draw_valid(const Row& row, const double* masses,
   }
 }
 
-__global__ void __launch_bounds__(kThreads) draw_rows(const float* logits, int64_t vocab, const uint8_t* valid, int64_t valid_count, Draw* draws) {
+__global__ void __launch_bounds__(kThreads, 2) draw_rows(const float* logits, int64_t vocab, const uint8_t* valid, int64_t valid_count, Draw* draws) {
   __shared__ double masses[kSegments];
   __shared__ Draw drawn;
   Draw d = draws[blockIdx.x];

@@ -153,7 +153,7 @@ void paged(at::ScalarType type, int64_t heads, int64_t kv_heads, int64_t d) {
     all.emplace_back(cache.gather(*there[n].row, 0, 0, length), host.gather(*here[n].row, 0, 0, length));
     all.emplace_back(cache.gather(*there[n].row, 0, 1, length), host.gather(*here[n].row, 0, 1, length));
   }
-  compare("paged attention " + std::to_string(heads) + "/" + std::to_string(kv_heads) + " heads of " + std::to_string(d), type, all);
+  compare("paged attention " + std::to_string(heads) + "/" + std::to_string(kv_heads) + " heads of " + std::to_string(d), type, all, type == at::kFloat ? 20 : 4);
 }
 
 // Scoring and training over a tree of rows: a prompt, its continuations, and branches behind these.
@@ -170,11 +170,49 @@ void trees(at::ScalarType type, int64_t heads, int64_t kv_heads, int64_t d) {
   };
   const auto wanted = run(here, q.host, k.host, v.host, g.host), found = run(there, q.there, k.there, v.there, g.there), again = run(there, q.there, k.there, v.there, g.there);
   const std::string shape = std::to_string(heads) + "/" + std::to_string(kv_heads) + " heads of " + std::to_string(d);
-  compare("tree attention " + shape, type, {{found[0], wanted[0]}});
-  compare("tree attention backward " + shape, type, {{found[1], wanted[1]}, {found[2], wanted[2]}, {found[3], wanted[3]}}, 8);
+  compare("tree attention " + shape, type, {{found[0], wanted[0]}}, type == at::kFloat ? 20 : 4);
+  compare("tree attention backward " + shape, type, {{found[1], wanted[1]}, {found[2], wanted[2]}, {found[3], wanted[3]}}, type == at::kFloat ? 40 : 8);
   const bool same = at::equal(found[1], again[1]) && at::equal(found[2], again[2]) && at::equal(found[3], again[3]);
   failed += same ? 0 : 1;
   std::printf("%s tree attention backward %s %s: %s bits the second time\n", same ? "ok" : "FAIL", shape.c_str(), name_of(type), same ? "the same" : "other");
+}
+
+// One step for parameters of odd sizes, with their narrow copies.
+void adamw(at::ScalarType type) {
+  const auto parameters = [&](at::Device where, at::ScalarType weight, const std::vector<at::Tensor>& numbers) {
+    std::vector<kernels::AdamwParameter> all;
+    for (size_t n = 0; n < numbers.size(); n += 4) {
+      const auto at = [&](size_t k) { return numbers[n + k].to(where, /*non_blocking=*/false, /*copy=*/true); };
+      const at::Tensor master = at(0);
+      all.push_back({master, at(1), at(2), at(3).abs_(), weight == at::kFloat ? master : master.to(weight)});
+    }
+    return all;
+  };
+  std::vector<at::Tensor> numbers;
+  for (const int64_t size : {3584 * 1000, 1, 4097}) {
+    for (int n = 0; n < 4; ++n) numbers.push_back(at::randn({size}));
+  }
+  const auto here = parameters(at::kCPU, at::kFloat, numbers), there = parameters(device, type, numbers);
+  const kernels::AdamwOptions options{1e-2, 0.9, 0.999, 0.1, 1e-8, 3};
+  kernels::adamw_(here, options);
+  kernels::adamw_(there, options);
+  std::vector<std::pair<at::Tensor, at::Tensor>> all;
+  for (size_t n = 0; n < here.size(); ++n) {
+    for (const auto& member : {&kernels::AdamwParameter::master, &kernels::AdamwParameter::first_moment, &kernels::AdamwParameter::second_moment}) {
+      all.emplace_back(there[n].*member, here[n].*member);
+    }
+    if (type != at::kFloat) all.emplace_back(there[n].weight, here[n].master);
+  }
+  compare("adamw", type, all);
+}
+
+// Many tokens of few ids, as in text.
+void embedding_gradients(at::ScalarType type) {
+  const Numbers rows({3000, 896}, type);
+  const at::Tensor ids = at::randint(0, 200, {3000}, at::kLong), wanted = at::zeros({1000, 896}), found = at::zeros({1000, 896}).to(device);
+  kernels::add_rows_(wanted, ids, rows.host);
+  kernels::add_rows_(found, ids.to(device), rows.there);
+  compare("embedding gradient", at::kFloat, {{found, wanted}}, 10);
 }
 
 void all() {
@@ -191,6 +229,8 @@ void all() {
     paged(type, 8, 1, 256);
     trees(type, 28, 4, 128);
     trees(type, 9, 3, 64);
+    adamw(type);
+    embedding_gradients(type);
   }
   losses();
   draws();
@@ -211,7 +251,7 @@ int main(int count, char** arguments) {
   }
   mempo_error error{};
   const bool cpu = std::strcmp(arguments[2], "cpu") == 0;
-  if (!cpu && !ok(mempo_cuda_load(nullptr, &error), error)) return 3;
+  if (!cpu && !(ok(mempo_cuda_load(nullptr, &error), error) && ok(mempo_cuda_kernels_load(&error), error))) return 3;
   if (!ok(mempo_device_select(arguments[2], &error), error)) return 3;
   const int code = mempo::guarded(&error, [&] {
     device = mempo::device_named(arguments[2]);
