@@ -31,9 +31,11 @@ func (p *plan) showModel() {
 		m.always = append(m.always, memoryItem{"program, libraries and texts", usage.Current})
 	}
 	peak := memoryItem{fmt.Sprintf("what is there at the same time, and %.0f %% for the allocator", 100*m.keptBack), m.peak()}
-	p.showMemory("memory of the device, estimated", m, peak, deviceMemory(device, l))
+	p.showMemory("memory of the device, estimated", m, peak, deviceMemory(device, l),
+		"less optimizer.micro_batch_tokens, rollout.max_response_tokens or rollout.kv_cache_tokens, model.activation_checkpointing, model.optimizer_offload beside a GPU, or lora.rank above 0 need less")
 	if len(m.host) > 0 {
-		p.showMemory("memory of the machine for AdamW, estimated", memoryPlan{always: m.host}, memoryItem{"all of it", total(m.host)}, availableMemory())
+		p.showMemory("memory of the machine for AdamW, estimated", memoryPlan{always: m.host}, memoryItem{"all of it", total(m.host)}, availableMemory(),
+			"without model.optimizer_offload it lies on the device, and lora.rank above 0 needs less")
 	}
 }
 
@@ -76,8 +78,8 @@ func (p *plan) longestResponse() int {
 	return min(rules.MaxResponseTokens, rules.MaxTurns*turn)
 }
 
-// showMemory compares a plan with the bytes that are free; 0 is not known.
-func (p *plan) showMemory(heading string, m memoryPlan, peak memoryItem, free int64) {
+// showMemory compares a plan with the bytes that are free, of which 0 is not known, and advises where they are too few.
+func (p *plan) showMemory(heading string, m memoryPlan, peak memoryItem, free int64, advice string) {
 	p.heading(heading)
 	table := tabwriter.NewWriter(p.out, 0, 0, 2, ' ', 0)
 	for _, part := range []struct {
@@ -95,7 +97,7 @@ func (p *plan) showMemory(heading string, m memoryPlan, peak memoryItem, free in
 	}
 	p.line("free: %s", inBytes(free))
 	if peak.bytes > free {
-		p.line("warning: the estimate exceeds it; less optimizer.micro_batch_tokens, rollout.max_response_tokens or rollout.kv_cache_tokens, model.activation_checkpointing, model.optimizer_offload for a GPU, or lora.rank above 0 need less")
+		p.line("warning: the estimate exceeds it; %s", advice)
 	}
 }
 
