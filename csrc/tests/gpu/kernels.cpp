@@ -212,7 +212,7 @@ void embedding_gradients(at::ScalarType type) {
   const at::Tensor ids = at::randint(0, 200, {3000}, at::kLong), wanted = at::zeros({1000, 896}), found = at::zeros({1000, 896}).to(device);
   kernels::add_rows_(wanted, ids, rows.host);
   kernels::add_rows_(found, ids.to(device), rows.there);
-  compare("embedding gradient", at::kFloat, {{found, wanted}}, 10);
+  compare(std::string("embedding gradient of rows in ") + name_of(type), at::kFloat, {{found, wanted}}, 10);
 }
 
 void all() {
