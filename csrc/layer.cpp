@@ -9,12 +9,14 @@ namespace {
 // Queries, keys and values as views of one buffer [T, q + k + v].
 struct Heads {
   at::Tensor q, k, v;  // [T, heads, head_dim], [T, kv_heads, head_dim] twice
+  at::Tensor rotated;  // queries and keys, [T, heads + kv_heads, head_dim]
 
   Heads(const mempo_model_config& c, const at::Tensor& qkv) {
     const int64_t tokens = qkv.size(0), q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
     const auto cut = [&](int64_t begin, int64_t width, int64_t heads) { return qkv.narrow(1, begin, width).view({tokens, heads, c.head_dim}); };
     q = cut(0, q_width, c.heads);
     k = cut(q_width, kv_width, c.kv_heads);
+    rotated = cut(0, q_width + kv_width, c.heads + c.kv_heads);
     v = cut(q_width + kv_width, kv_width, c.kv_heads);
   }
 };
@@ -32,8 +34,7 @@ class Run {
       h.q.copy_(norm(h.q, layer_.q_norm));
       h.k.copy_(norm(h.k, layer_.k_norm));
     }
-    kernels::rotate_(h.q, batch_.cos, batch_.sin, 1);
-    kernels::rotate_(h.k, batch_.cos, batch_.sin, 1);
+    kernels::rotate_(h.rotated, batch_.cos, batch_.sin, 1);
     a.attended = attention.attend(index_, h.q, h.k, h.v);
     a.middle = project(batch_, a.attended.mixed, layer_.output).add_(input);
   }
@@ -60,8 +61,7 @@ class Run {
     const at::Tensor for_qkv = at::empty_like(a.qkv);
     const Heads h(c_, a.qkv), d(c_, for_qkv);
     attention.backward(for_mixed, h.q, h.k, h.v, a.attended, d.q, d.k, d.v);
-    kernels::rotate_(d.q, batch_.cos, batch_.sin, -1);
-    kernels::rotate_(d.k, batch_.cos, batch_.sin, -1);
+    kernels::rotate_(d.rotated, batch_.cos, batch_.sin, -1);
     if (layer_.q_norm != nullptr) {
       const int64_t q_width = c_.heads * c_.head_dim;
       const at::Tensor q = a.unnormalized.narrow(1, 0, q_width).view(h.q.sizes());

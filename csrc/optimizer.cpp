@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "kernels.h"
+
 namespace mempo {
 
 namespace {
@@ -21,35 +23,14 @@ void make_moments(const std::vector<Parameter*>& parameters, Gradients& gradient
 // What brings a gradient to a norm of at most `most`; torch.nn.utils.clip_grad_norm_ keeps the same distance from zero.
 double clip_factor(double norm, double most) { return most > 0 ? std::min(most / (norm + 1e-6), 1.0) : 1.0; }
 
-template <typename Number>
-at::Tensor number_on(at::Device device, Number value) {
-  return at::scalar_tensor(value, at::TensorOptions().dtype(at::kFloat).device(device));
+kernels::AdamwOptions step_of(int64_t number, const mempo_update_options& o) {
+  return {o.learning_rate, o.beta1, o.beta2, o.weight_decay, o.eps, number};
 }
 
-// What AdamW reads and writes, one of each for every tensor.
-struct Operands {
-  std::vector<at::Tensor> masters, gradients, first_moments, second_moments, steps;
-
-  void add(const at::Tensor& master, const at::Tensor& gradient, const at::Tensor& first, const at::Tensor& second, const at::Tensor& step) {
-    masters.push_back(master);
-    gradients.push_back(gradient);
-    first_moments.push_back(first);
-    second_moments.push_back(second);
-    steps.push_back(step);
-  }
-  void run(const mempo_update_options& o) {
-    at::_fused_adamw_(masters, gradients, first_moments, second_moments, {}, steps, o.learning_rate, o.beta1, o.beta2, o.weight_decay,
-                      o.eps, /*amsgrad=*/false, /*maximize=*/false);
-  }
-};
-
-void device_step(const std::vector<Parameter*>& parameters, Gradients& gradients, const at::Tensor& step, const mempo_update_options& o) {
-  Operands operands;
-  for (Parameter* p : parameters) operands.add(p->master, gradients.of(*p), p->first_moment, p->second_moment, step);
-  operands.run(o);
-  for (Parameter* p : parameters) {
-    if (p->weight.scalar_type() != at::kFloat) p->weight.copy_(p->master);
-  }
+void device_step(const std::vector<Parameter*>& parameters, Gradients& gradients, int64_t number, const mempo_update_options& o) {
+  std::vector<kernels::AdamwParameter> all;
+  for (Parameter* p : parameters) all.push_back({p->master, gradients.of(*p), p->first_moment, p->second_moment, p->weight});
+  kernels::adamw_(all, step_of(number, o));
 }
 
 }  // namespace
@@ -69,11 +50,11 @@ void adamw_step(Weights& weights, double norm, int64_t number, const mempo_updat
   std::optional<HostStep> on_host;
   if (weights.optimizer_on_host()) on_host.emplace(weights.device(), parameters, gradients, number);
   const double factor = clip_factor(norm, o.clip_norm);
-  const at::Tensor scale = number_on(weights.device(), factor), step = number_on(weights.device(), number);
+  const at::Tensor scale = at::scalar_tensor(factor, at::TensorOptions().dtype(at::kFloat).device(weights.device()));
   if (factor < 1.0) {
     for (const Parameter* p : parameters) gradients.of(*p).mul_(scale);
   }
-  on_host ? on_host->run(o) : device_step(parameters, gradients, step, o);
+  on_host ? on_host->run(o) : device_step(parameters, gradients, number, o);
 }
 
 void Mark::set() {
@@ -87,7 +68,7 @@ void Mark::wait() const {
 }
 
 HostStep::HostStep(at::Device device, const std::vector<Parameter*>& parameters, Gradients& gradients, int64_t number, int64_t piece)
-    : number_(number_on(at::kCPU, number)) {
+    : number_(number) {
   int64_t longest = 0;
   for (Parameter* p : parameters) {
     for (int64_t begin = 0; begin < p->master.numel(); begin += piece) {
@@ -108,10 +89,10 @@ void HostStep::run(const mempo_update_options& o) {
     Lane& lane = lanes_[n % 2];
     if (n + 1 < pieces_.size()) fetch(pieces_[n + 1], lanes_[(n + 1) % 2]);
     lane.came.wait();
-    Operands operands;
-    operands.add(piece.of(piece.parameter->master), lane.down.narrow(0, 0, piece.count), piece.of(piece.parameter->first_moment),
-                 piece.of(piece.parameter->second_moment), number_);
-    operands.run(o);
+    const at::Tensor master = piece.of(piece.parameter->master);
+    kernels::adamw_({{master, lane.down.narrow(0, 0, piece.count), piece.of(piece.parameter->first_moment),
+                      piece.of(piece.parameter->second_moment), master}},
+                    step_of(number_, o));
     send(piece, lane);
   }
   for (const Lane& lane : lanes_) lane.went.wait();

@@ -58,7 +58,7 @@ class HostStep {
 
   std::vector<Piece> pieces_;
   std::vector<Lane> lanes_;
-  at::Tensor number_;
+  int64_t number_;
 };
 
 }  // namespace mempo

@@ -34,6 +34,10 @@ int64_t process_memory(const std::string& key) {
   return 0;
 }
 
+struct Silence : c10::WarningHandler {
+  void process(const c10::Warning& /*warning*/) override {}
+};
+
 const auto kWholeAllocator = static_cast<size_t>(c10::CachingAllocator::StatType::AGGREGATE);
 
 }  // namespace
@@ -69,6 +73,10 @@ int mempo_cuda_load(const char* path, mempo_error* error) {
     void* library = dlopen(path != nullptr ? path : "libtorch_cuda.so", RTLD_NOW | RTLD_GLOBAL);
     require(library != nullptr, std::string("libtorch_cuda.so cannot be loaded: ") + (library ? "" : dlerror()));
     require(at::globalContext().hasCUDART(), "libtorch_cuda.so was loaded too late: this process already works without CUDA");
+    // Counting the GPUs for the first time warns where there are none, which callers say in their own words.
+    Silence silence;
+    const c10::WarningUtils::WarningHandlerGuard quiet(&silence);
+    at::detail::getCUDAHooks().deviceCount();
   });
 }
 

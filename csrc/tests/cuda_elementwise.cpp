@@ -91,6 +91,27 @@ void gate_matches() {
   }
 }
 
+// Neither kernels of another interface nor tensors of two dtypes come to a launch.
+void what_does_not_fit_is_refused() {
+  const auto refuses = [](const auto& call) {
+    try {
+      call();
+    } catch (const c10::Error&) {
+      return true;
+    }
+    return false;
+  };
+  kernels::cuda::Kernels other = *mempo_cuda_kernels();
+  other.interface = "another";
+  EXPECT(refuses([&] { kernels::cuda::install(&other, c10::DeviceType::CPU); }));
+  const emulated::GPU gpu;
+  const at::Tensor x = at::randn({3, 8});
+  EXPECT(refuses([&] { kernels::rms_norm(x, at::randn({8}).to(at::kBFloat16), 1e-6); }));
+  EXPECT(refuses([&] { kernels::rms_norm(x, at::randn({7}), 1e-6); }));
+  EXPECT(refuses([&] { kernels::swiglu_backward(x, at::randn({3, 5})); }));
+  EXPECT(refuses([&] { kernels::rotate_(x.view({3, 1, 8}), at::randn({3, 3}), at::randn({3, 4}), 1); }));
+}
+
 }  // namespace
 
 int main() {
@@ -98,5 +119,6 @@ int main() {
   norms_match();
   rotation_matches();
   gate_matches();
+  what_does_not_fit_is_refused();
   return failures();
 }
