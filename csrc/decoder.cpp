@@ -12,6 +12,8 @@ namespace {
 
 // Below so many rows a product is bound by reading the weight, however it is stored.
 constexpr int64_t kFewestRows = 5;
+// More rows do well with large products.
+constexpr int64_t kMostRows = 16;
 
 // Outputs that threads write side by side are cut at whole cache lines.
 constexpr int64_t kLine = 16;
@@ -72,12 +74,12 @@ std::unique_ptr<Decoder> Decoder::of(const Transformer& model, bool adapters) {
   return std::unique_ptr<Decoder>(new Decoder(model, adapters));
 }
 
-bool Decoder::suits(int64_t rows) { return rows >= kFewestRows && rows <= PackedMatrix::kRows; }
+bool Decoder::suits(int64_t rows) { return rows >= kFewestRows && rows <= kMostRows; }
 
 Decoder::Decoder(const Transformer& model, bool adapters) : model_(model), shares_(static_cast<size_t>(at::get_num_threads())) {
   const mempo_model_config& c = model.config;
   const auto count = static_cast<int64_t>(shares_.size());
-  const auto buffer = [](int64_t width) { return at::zeros({PackedMatrix::kRows, width}); };
+  const auto buffer = [](int64_t width) { return at::empty({kMostRows, width}); };
   x_ = buffer(c.hidden);
   qkv_ = buffer((c.heads + 2 * c.kv_heads) * c.head_dim);
   mixed_ = buffer(c.heads * c.head_dim);
@@ -118,8 +120,8 @@ Decoder::LayerShare Decoder::pack(const Share& share, const std::vector<at::Tens
 }
 
 at::Tensor Decoder::hidden_states(const PackedBatch& batch, const kernels::PagedRows& paged) {
-  const at::Tensor rows = x_.narrow(0, 0, batch.ids.size(0));
-  rows.copy_(at::embedding(model_.embedding->weight, batch.ids));
+  for (at::Tensor* buffer : {&x_, &qkv_, &mixed_, &activated_}) buffer->resize_({batch.ids.size(0), buffer->size(1)});
+  x_.copy_(at::embedding(model_.embedding->weight, batch.ids));
   Team team;
 #pragma omp parallel num_threads(static_cast<int>(shares_.size()))
   {
@@ -127,7 +129,7 @@ at::Tensor Decoder::hidden_states(const PackedBatch& batch, const kernels::Paged
     for (size_t n = 0; n < model_.layers.size(); ++n) layer(n, batch, paged, team);
   }
   team.rethrow();
-  return rows;
+  return x_;
 }
 
 // The same as layer_forward, each product by its outputs; sums with the layer's input are made in place.
@@ -139,7 +141,7 @@ void Decoder::layer(size_t index, const PackedBatch& batch, const kernels::Paged
     by.multiply(x, x_.narrow(1, share.hidden.begin, share.hidden.length), /*add=*/true);
   };
   team.each(count, [&](int64_t n) { project_heads(share_of(n), index, batch); });
-  const at::Tensor heads = qkv_.view({PackedMatrix::kRows, -1, c.head_dim});
+  const at::Tensor heads = qkv_.unflatten(1, {-1, c.head_dim});
   team.pieces(pairs, c.kv_heads, [&](int64_t begin, int64_t end) {
     kernels::paged_attention_pairs(heads.narrow(1, 0, c.heads), heads.narrow(1, c.heads, c.kv_heads), heads.narrow(1, c.heads + c.kv_heads, c.kv_heads), paged,
                                    static_cast<int64_t>(index), begin, end, mixed_);
@@ -159,7 +161,7 @@ void Decoder::project_heads(const Share& share, size_t layer, const PackedBatch&
   // What the share has of the heads [begin, end), for the rows of the batch.
   const auto own = [&](int64_t begin, int64_t end) {
     const int64_t first = std::max(begin, share.heads.begin), last = std::min(end, share.heads.begin + share.heads.length);
-    return qkv_.view({PackedMatrix::kRows, -1, d}).narrow(0, 0, batch.ids.size(0)).narrow(1, std::min(first, end), std::max<int64_t>(last - first, 0));
+    return qkv_.unflatten(1, {-1, d}).narrow(1, std::min(first, end), std::max<int64_t>(last - first, 0));
   };
   if (l.q_norm != nullptr) {
     const at::Tensor q = own(0, c.heads), k = own(c.heads, rotated);
@@ -172,25 +174,24 @@ void Decoder::project_heads(const Share& share, size_t layer, const PackedBatch&
 void Decoder::gate(const Share& share, size_t layer) const {
   if (share.intermediate.length == 0) return;
   const mempo_model_config& c = model_.config;
-  const at::Tensor gate_up = at::empty({PackedMatrix::kRows, 2 * share.intermediate.length});
+  const at::Tensor gate_up = at::empty({x_.size(0), 2 * share.intermediate.length});
   share.layers[layer].gate_up.multiply(kernels::rms_norm(x_, model_.layers[layer].post_norm->weight, c.rms_norm_eps), gate_up, /*add=*/false);
   activated_.narrow(1, share.intermediate.begin, share.intermediate.length).copy_(kernels::swiglu(gate_up));
 }
 
 at::Tensor Decoder::logits(const at::Tensor& hidden) const {
-  const at::Tensor full = at::constant_pad_nd(hidden, {0, 0, 0, PackedMatrix::kRows - hidden.size(0)});
-  const at::Tensor all = at::empty({PackedMatrix::kRows, model_.config.vocab});
+  const at::Tensor all = at::empty({hidden.size(0), model_.config.vocab});
   Team team;
 #pragma omp parallel num_threads(static_cast<int>(shares_.size()))
   {
     at::NoGradGuard no_grad;
     team.each(static_cast<int64_t>(shares_.size()), [&](int64_t n) {
       const Share& share = shares_[static_cast<size_t>(n)];
-      share.head->multiply(full, all.narrow(1, share.vocab.begin, share.vocab.length), /*add=*/false);
+      share.head->multiply(hidden, all.narrow(1, share.vocab.begin, share.vocab.length), /*add=*/false);
     });
   }
   team.rethrow();
-  return all.narrow(0, 0, hidden.size(0));
+  return all;
 }
 
 }  // namespace mempo

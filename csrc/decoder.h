@@ -27,7 +27,7 @@ class Decoder {
   // Hidden states [rows, hidden] before the last norm, of a batch with one token for each row, whose keys and values go into
   // the pages. Good until the next pass.
   at::Tensor hidden_states(const PackedBatch& batch, const kernels::PagedRows& paged);
-  // Logits [rows, vocab] of normalized hidden states, at most PackedMatrix::kRows.
+  // Logits [rows, vocab] of normalized hidden states, as many as a pass may have.
   at::Tensor logits(const at::Tensor& hidden) const;
 
  private:
@@ -56,7 +56,7 @@ class Decoder {
 
   const Transformer& model_;
   std::vector<Share> shares_;
-  // Of PackedMatrix::kRows rows each: the hidden states, and what the threads hand to each other.
+  // With a row for each of the pass: the hidden states, and what the threads hand to each other.
   at::Tensor x_, qkv_, mixed_, activated_;
 };
 

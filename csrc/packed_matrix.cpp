@@ -1,39 +1,53 @@
 #include "packed_matrix.h"
 
-// What libtorch brings of MKL and declares nowhere; null where it was built without.
-extern "C" {
-__attribute__((weak)) size_t cblas_sgemm_pack_get_size(int matrix, int m, int n, int k);
-__attribute__((weak)) void cblas_sgemm_pack(int layout, int matrix, int transposed, int m, int n, int k, float factor, const float* from,
-                                            int stride, float* to);
-__attribute__((weak)) void cblas_sgemm_compute(int layout, int a_form, int b_form, int m, int n, int k, const float* a, int a_stride,
-                                               const float* b, int b_stride, float factor, float* c, int c_stride);
-}
+#include <ATen/native/CPUBlas.h>
+
+#include <algorithm>
+#include <exception>
 
 namespace mempo {
 
 namespace {
 
-// Of MKL's header.
-enum { kRowMajor = 101, kAsItIs = 111, kTransposed = 112, kPacked = 151, kSecondMatrix = 162 };
+// Outputs of one call: the inputs, read again for each, stay in the first cache, and a block's weights lie in one stretch.
+constexpr int64_t kBlock = 64;
 
-constexpr int kM = static_cast<int>(PackedMatrix::kRows);
+// out [m, n] = x [m, k] · block [k, n], or is added to.
+void multiply_block(int64_t m, int64_t n, int64_t k, const float* x, int64_t x_stride, const float* block, float* out, int64_t out_stride, bool add) {
+  at::native::cpublas::brgemm(m, n, k, x_stride, n, out_stride, add, x, block, out, /*is_vnni=*/false);
+}
 
 }  // namespace
 
-bool PackedMatrix::available() { return cblas_sgemm_pack_get_size != nullptr && cblas_sgemm_pack != nullptr && cblas_sgemm_compute != nullptr; }
+bool PackedMatrix::available() {
+  static const bool works = [] {
+    const float x = 1, weight = 1;
+    float out = 0;
+    try {
+      multiply_block(1, 1, 1, &x, 1, &weight, &out, 1, /*add=*/false);
+    } catch (const std::exception&) {
+      return false;  // the processor, or the libtorch that is loaded, has no such products
+    }
+    return out == 1;
+  }();
+  return works;
+}
 
 PackedMatrix::PackedMatrix(const at::Tensor& weight, const at::Tensor& bias) : n_(weight.size(0)), k_(weight.size(1)), bias_(bias) {
-  if (n_ == 0) return;
-  const at::Tensor rows = weight.contiguous();
-  const int n = static_cast<int>(n_), k = static_cast<int>(k_);
-  packed_ = at::empty({static_cast<int64_t>(cblas_sgemm_pack_get_size(kSecondMatrix, kM, n, k))}, at::kByte);
-  cblas_sgemm_pack(kRowMajor, kSecondMatrix, kTransposed, kM, n, k, 1.0F, rows.const_data_ptr<float>(), k, static_cast<float*>(packed_.mutable_data_ptr()));
+  packed_ = at::empty({n_ * k_});
+  for (int64_t begin = 0; begin < n_; begin += kBlock) {
+    const int64_t width = std::min(kBlock, n_ - begin);
+    packed_.narrow(0, begin * k_, width * k_).view({k_, width}).copy_(weight.narrow(0, begin, width).t());
+  }
 }
 
 void PackedMatrix::multiply(const at::Tensor& x, const at::Tensor& out, bool add) const {
-  if (n_ == 0) return;
-  cblas_sgemm_compute(kRowMajor, kAsItIs, kPacked, kM, static_cast<int>(n_), static_cast<int>(k_), x.const_data_ptr<float>(), static_cast<int>(x.stride(0)),
-                      static_cast<const float*>(packed_.const_data_ptr()), static_cast<int>(k_), add ? 1.0F : 0.0F, out.mutable_data_ptr<float>(), static_cast<int>(out.stride(0)));
+  const float* inputs = x.const_data_ptr<float>();
+  const float* blocks = packed_.const_data_ptr<float>();
+  float* outputs = out.mutable_data_ptr<float>();
+  for (int64_t begin = 0; begin < n_; begin += kBlock) {
+    multiply_block(x.size(0), std::min(kBlock, n_ - begin), k_, inputs, x.stride(0), blocks + begin * k_, outputs + begin, out.stride(0), add);
+  }
   if (bias_.defined()) out.add_(bias_);
 }
 

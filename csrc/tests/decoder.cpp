@@ -96,7 +96,7 @@ void only_where_it_is_of_use() {
 }  // namespace
 
 int main() {
-  if (!mempo::PackedMatrix::available()) return 0;  // a libtorch without MKL
+  if (!mempo::PackedMatrix::available()) return 0;  // a processor or a libtorch without such products
   mempo_error error{};
   // Shares of all sizes, with more threads than heads among them.
   for (const int threads : {3, 1, 13}) {

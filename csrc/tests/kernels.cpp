@@ -229,11 +229,11 @@ void broken_logits_are_refused() {
 // Products with packed weights, set and added, into a part of a wider tensor; one that has no outputs changes nothing.
 void packed_products_match() {
   using mempo::PackedMatrix;
-  if (!PackedMatrix::available()) return;  // a libtorch without MKL
-  for (const int64_t n : {0, 1, 16, 70}) {
-    const at::Tensor weight = at::randn({100, 45}).narrow(0, 20, n), bias = at::randn({n}), x = at::randn({PackedMatrix::kRows, 45});
+  if (!PackedMatrix::available()) return;  // a processor or a libtorch without such products
+  for (const auto [m, n] : std::vector<std::pair<int64_t, int64_t>>{{16, 0}, {5, 1}, {16, 16}, {7, 64}, {16, 70}}) {
+    const at::Tensor weight = at::randn({100, 45}).narrow(0, 20, n), bias = at::randn({n}), x = at::randn({m, 45});
     const at::Tensor wanted = at::mm(x.to(at::kDouble), weight.to(at::kDouble).t());
-    const at::Tensor wide = at::full({PackedMatrix::kRows, n + 9}, 7.0), out = wide.narrow(1, 4, n);
+    const at::Tensor wide = at::full({m, n + 9}, 7.0), out = wide.narrow(1, 4, n);
     PackedMatrix(weight, at::Tensor()).multiply(x, out, /*add=*/false);
     if (n > 0) EXPECT_NEAR(distance(out, wanted), 0, 2e-5);
     PackedMatrix(weight, bias).multiply(x, out, /*add=*/true);
