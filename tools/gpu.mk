@@ -45,6 +45,7 @@ gpu-bundle: $(EXAMPLE)/model/model.safetensors $(WORLD)/sft/model/config.json $(
 	@mib=$$(du -s --apparent-size --block-size=1M $(GPU) | cut -f 1); echo "$(GPU): $$mib MiB"; \
 		test $$mib -le $(GPU_LIMIT) || { echo "$(GPU) must not exceed $(GPU_LIMIT) MiB"; exit 1; }
 
-# As in `make check-gpu GPU_OPTIONS="--device cpu"`, which tries all of it out on small shapes.
-check-gpu: gpu-bundle ## check a GPU of this machine: kernels, golden numbers, a training run, speed (exit code 3 of the script: none here)
-	$(Q)$(GPU)/check_gpu.sh $(GPU_OPTIONS)
+# As in `make check-gpu GPU_OPTIONS="--device cpu"`, which tries all of it out on small shapes. The libraries are those that the
+# programs were linked with, whatever torch python3 has, and CUDA's beside them.
+check-gpu: gpu-bundle $(if $(findstring --device cpu,$(GPU_OPTIONS)),,$(CUDA_READY)) ## check a GPU of this machine: kernels, golden numbers, a training run, speed (exit code 3 of the script: none here)
+	$(Q)LIBTORCH=$(if $(LIBTORCH),$(TORCH)) $(GPU)/check_gpu.sh $(GPU_OPTIONS)
