@@ -32,7 +32,7 @@ func (p *plan) showModel() {
 	}
 	peak := memoryItem{fmt.Sprintf("what is there at the same time, and %.0f %% for the allocator", 100*m.keptBack), m.peak()}
 	p.showMemory("memory of the device, estimated", m, peak, deviceMemory(device, l),
-		"less optimizer.micro_batch_tokens, rollout.max_response_tokens or rollout.kv_cache_tokens, model.activation_checkpointing, model.optimizer_offload beside a GPU, or lora.rank above 0 need less")
+		"less optimizer.micro_batch_tokens or rollout.max_response_tokens, a lower bound rollout.kv_cache_tokens (0 is none), model.activation_checkpointing, model.optimizer_offload beside a GPU, or lora.rank above 0 need less")
 	if len(m.host) > 0 {
 		p.showMemory("memory of the machine for AdamW, estimated", memoryPlan{always: m.host}, memoryItem{"all of it", total(m.host)}, availableMemory(),
 			"without model.optimizer_offload it lies on the device, and lora.rank above 0 needs less")
