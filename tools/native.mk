@@ -6,9 +6,10 @@
 quote = '$(subst ','\'',$1)'
 
 # write_if_changed FILE,TEXT, to be eval'ed: brings FILE up to date while the makefile is read; its time changes only with
-# its text. Targets that depend on FILE are remade when the text changes.
+# its text. Targets that depend on FILE are remade when the text changes. GNU make 4.3 does not always take the newline off the
+# end of a file longer than 200 bytes that it reads, hence strip.
 define write_if_changed
-ifneq ($$(file <$1),$2)
+ifneq ($$(strip $$(file <$1)),$$(strip $2))
 $$(shell mkdir -p $(dir $1))
 $$(file >$1,$2)
 endif
