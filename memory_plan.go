@@ -110,7 +110,7 @@ func hostBuffers(a model.Architecture, l load) memoryItem {
 	return item
 }
 
-// generationItems are what a rollout holds beside the weights.
+// generationItems are what a rollout, with the scoring that follows it, holds beside the weights.
 func generationItems(a model.Architecture, l load) []memoryItem {
 	name, tokens := fmt.Sprintf("keys and values of %d rows of up to %d tokens", l.rows, l.trajectoryTokens), int64(l.rows)*cacheTokens(l.trajectoryTokens)
 	if bound := cacheTokens(l.cacheTokens); bound > 0 && bound < tokens {
@@ -120,7 +120,15 @@ func generationItems(a model.Architecture, l load) []memoryItem {
 	if packed := packedBytes(a, l); packed > 0 {
 		items = append(items, memoryItem{"weights packed for decoding", packed})
 	}
-	return items
+	// Scores are of what the rollout's keys and values are still there of.
+	return append(items, memoryItem{fmt.Sprintf("scoring of %d tokens at a time", l.microBatchTokens), forwardBytes(a, l) + logitBytes(a, l)})
+}
+
+// forwardBytes is what one layer holds while tokens go through it that no update will ask for: its input and the sum with what
+// attention gave, queries, keys and values, the mixed values, the MLP's gates and what comes of them.
+func forwardBytes(a model.Architecture, l load) int64 {
+	width := 3*a.HiddenSize + 2*(a.Heads+a.KVHeads)*a.HeadDim + 3*a.IntermediateSize
+	return int64(l.microBatchTokens) * int64(l.elementBytes) * int64(width)
 }
 
 // peak is the most that is held at a time on the device.
