@@ -230,7 +230,7 @@ void broken_logits_are_refused() {
 void packed_products_match() {
   using mempo::PackedMatrix;
   if (!PackedMatrix::available()) return;  // a processor or a libtorch without such products
-  for (const auto [m, n] : std::vector<std::pair<int64_t, int64_t>>{{16, 0}, {5, 1}, {16, 16}, {7, 64}, {16, 70}}) {
+  for (const auto& [m, n] : std::vector<std::pair<int64_t, int64_t>>{{16, 0}, {5, 1}, {16, 16}, {7, 64}, {16, 70}}) {
     const at::Tensor weight = at::randn({100, 45}).narrow(0, 20, n), bias = at::randn({n}), x = at::randn({m, 45});
     const at::Tensor wanted = at::mm(x.to(at::kDouble), weight.to(at::kDouble).t());
     const at::Tensor wide = at::full({m, n + 9}, 7.0), out = wide.narrow(1, 4, n);
