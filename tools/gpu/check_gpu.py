@@ -11,7 +11,7 @@ import time
 import parts
 from report import Failure, Results
 
-SLOWER = 5  # how much more time parts have on a CPU, where they are tried out only
+SLOWER = 10  # how much more time parts have on a CPU, where they are tried out only
 
 
 def arguments():
