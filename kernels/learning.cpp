@@ -7,7 +7,10 @@ void adamw_(const std::vector<AdamwParameter>& parameters, const AdamwOptions& o
   if (parameters.empty()) return;
   if (const auto* on = cuda::kernels_for(parameters[0].master)) return cuda::adamw_(*on, parameters, o);
   std::vector<at::Tensor> masters, gradients, first, second, steps;
-  const at::Tensor step = at::scalar_tensor(static_cast<double>(o.step), parameters[0].master.options());
+  // Takes no memory on a CPU: a step that fails for want of it would have changed some of the parameters already.
+  auto number = static_cast<float>(o.step);
+  const at::TensorOptions like = parameters[0].master.options();
+  const at::Tensor step = like.device().is_cpu() ? at::from_blob(&number, {}, like) : at::scalar_tensor(number, like);
   for (const AdamwParameter& p : parameters) {
     masters.push_back(p.master);
     gradients.push_back(p.gradient);
