@@ -113,5 +113,8 @@ func ReadRecord(path string) (Record, error) {
 	if err := json.Unmarshal(data, &record); err != nil {
 		return Record{}, fault.Usage(fmt.Errorf("%s is not a checkpoint record: %w", name, err))
 	}
+	if record.Step < 0 || record.UpdateCount < 0 {
+		return Record{}, fault.Usage(fmt.Errorf("%s: step is %d and update_count %d, allowed are 0 and more", name, record.Step, record.UpdateCount))
+	}
 	return record, nil
 }
