@@ -23,7 +23,7 @@ logprobs are those at the sampling temperature (1 for greedy), before top-p and 
 stop string and leaves out the end-of-sequence token; it is null when the folder has no tokenizer. stop is
 "eos" (an end-of-sequence token of generation_config.json), "stop" (a stop string), "length" (--max-tokens)
 or "context_full". Up to --batch lines are decoded together, so as many are read ahead; what a line gives
-depends on --seed and on its place among the lines, not on the batch.`,
+depends on --seed and on its place among the lines, and on the batch by rounding alone.`,
 		Flags: modelFlags(
 			&cli.IntFlag{Name: "max-tokens", Value: 256, Usage: "new tokens of a line at most"},
 			&cli.Float64Flag{Name: "temperature", Usage: "divides the logits; 0 takes the likeliest token"},

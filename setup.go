@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"syscall"
 
 	"github.com/mempo-train/mempo-train/config"
 	"github.com/mempo-train/mempo-train/configs"
@@ -197,7 +198,8 @@ func startEngine(device string, threads int) (*engine.Runtime, error) {
 
 // deviceFault marks errors of device and model: what the machine lacks is the environment's.
 func deviceFault(err error) error {
-	if errors.Is(err, engine.ErrNoDevice) || errors.Is(err, engine.ErrLibtorch) || errors.Is(err, model.ErrOutOfMemory) {
+	if errors.Is(err, engine.ErrNoDevice) || errors.Is(err, engine.ErrLibtorch) ||
+		errors.Is(err, model.ErrOutOfMemory) || errors.Is(err, syscall.ENOMEM) {
 		return fault.Environment(err)
 	}
 	return fault.Usage(err)

@@ -25,7 +25,7 @@ class KVCache {
     at::TensorOptions options;
   };
   // `tokens` bounds what is held, rounded up to whole pages; 0 = no bound.
-  KVCache(Shape shape, int64_t tokens) : shape_(shape), limit_((tokens + kPageTokens - 1) / kPageTokens) {}
+  KVCache(Shape shape, int64_t tokens) : shape_(shape), limit_(tokens / kPageTokens + (tokens % kPageTokens != 0)) {}
 
   // A page is one tensor [layers, 2 (keys, values), kv_heads, kPageTokens, head_dim]. It goes back to the cache's store
   // when the last row that shares it lets go.

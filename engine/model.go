@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strings"
 	"unsafe"
 
 	"github.com/wangkuiyi/gotorch"
@@ -100,8 +101,11 @@ func copyWeights(parameters []model.Parameter, files *weights.Folder, set func(n
 		if !found {
 			return fmt.Errorf("tensor %s is missing", p.Name)
 		}
-		tensor := gotorch.FromBlob(unsafe.Pointer(unsafe.SliceData(stored.Data)), torchDType[stored.DType], stored.Shape)
-		err := set(p.Name, *tensor.T)
+		tensor, err := tensorOf(unsafe.Pointer(unsafe.SliceData(stored.Data)), stored.DType, stored.Shape)
+		if err != nil {
+			return fmt.Errorf("tensor %s: %w", p.Name, err)
+		}
+		err = set(p.Name, *tensor.T)
 		runtime.KeepAlive(tensor)
 		if err != nil {
 			return err
@@ -113,6 +117,17 @@ func copyWeights(parameters []model.Parameter, files *weights.Folder, set func(n
 	}
 	runtime.GC()
 	return nil
+}
+
+// tensorOf copies numbers into a tensor of a shape.
+func tensorOf(data unsafe.Pointer, dtype string, shape []int64) (tensor gotorch.Tensor, err error) {
+	defer func() { // gotorch panics where torch throws, as it does here only for want of memory
+		if problem := recover(); problem != nil {
+			text, _, _ := strings.Cut(fmt.Sprint(problem), "\n") // what follows is for people who debug libtorch
+			err = fmt.Errorf("%w: %s", model.ErrOutOfMemory, text)
+		}
+	}()
+	return gotorch.FromBlob(data, torchDType[dtype], shape), nil
 }
 
 var torchDType = map[string]int8{"F32": gotorch.Float, "F16": gotorch.Half, "BF16": gotorch.BFloat16}
