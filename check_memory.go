@@ -55,12 +55,9 @@ func (p *plan) load(device string) load {
 	c := p.config
 	onGPU := device != "cpu"
 	l := load{
-		rows: c.Rollout.QuestionsPerStep * c.Rollout.GroupSize, cacheTokens: c.Rollout.KVCacheTokens, elementBytes: 4,
+		rows: c.Rollout.QuestionsPerStep * c.Rollout.GroupSize, cacheTokens: c.Rollout.KVCacheTokens, elementBytes: elementBytes(computeDType(c.Model, device)),
 		onGPU: onGPU, withReference: c.Loss.KLCoef != 0, checkpointing: c.Model.ActivationCheckpointing,
 		adapters: adaptersOf(c.LoRA), optimizerOnHost: c.Model.OptimizerOffload == "cpu",
-	}
-	if computeDType(c.Model, device) == "bfloat16" {
-		l.elementBytes = 2
 	}
 	if p.texts != nil {
 		l.trajectoryTokens = min(p.longestPrompt+p.longestResponse(), p.texts.rules.ContextLength)

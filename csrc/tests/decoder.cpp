@@ -31,14 +31,6 @@ Model make_adapted(const Config& config) {
   return model;
 }
 
-std::vector<mempo_sampled> step(mempo_session* s, const std::vector<mempo_row_input>& inputs, const std::vector<std::vector<int32_t>>& ids) {
-  Batch b;
-  for (const auto& row : ids) b.add(row);
-  std::vector<mempo_sampled> out(inputs.size());
-  OK(mempo_session_step, s, b.rows(), inputs.data(), b.offsets.data(), b.ids.data(), out.data());
-  return out;
-}
-
 // Rows that begin with pieces of different lengths and go on together, one of them without a draw at first; then all
 // log-probabilities of what was drawn are computed in one go.
 void decoding_equals_scoring(mempo_model* model, size_t count) {

@@ -25,14 +25,6 @@ int64_t fork(mempo_session* s, int64_t row, int64_t length) {
   return copied;
 }
 
-std::vector<mempo_sampled> step(mempo_session* s, const std::vector<mempo_row_input>& inputs, const std::vector<std::vector<int32_t>>& ids) {
-  Batch b;
-  for (const auto& row : ids) b.add(row);
-  std::vector<mempo_sampled> out(inputs.size());
-  OK(mempo_session_step, s, b.rows(), inputs.data(), b.offsets.data(), b.ids.data(), out.data());
-  return out;
-}
-
 // A row that a session writes.
 struct Written {
   int64_t row;

@@ -230,6 +230,15 @@ inline Scores score(mempo_model* model, const Batch& b, double temperature = 1) 
   return s;
 }
 
+// Each row's tokens go on behind it; what was drawn for each.
+inline std::vector<mempo_sampled> step(mempo_session* s, const std::vector<mempo_row_input>& inputs, const std::vector<std::vector<int32_t>>& ids) {
+  Batch b;
+  for (const auto& row : ids) b.add(row);
+  std::vector<mempo_sampled> out(inputs.size());
+  OK(mempo_session_step, s, b.rows(), inputs.data(), b.offsets.data(), b.ids.data(), out.data());
+  return out;
+}
+
 inline mempo_loss_options likelihood() { return {MEMPO_NEGATIVE_LOG_LIKELIHOOD, 0, 0, 0, MEMPO_K1, 0, 1}; }
 inline mempo_loss_options plain_loss() { return {MEMPO_POLICY_LOSS, 0.2, 0.2, 0, MEMPO_K1, 0, 1}; }
 
