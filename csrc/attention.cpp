@@ -6,6 +6,8 @@
 
 #include <algorithm>
 
+#include "kernels.h"
+
 namespace mempo {
 
 namespace {
@@ -56,6 +58,10 @@ at::Tensor attend_behind(const at::Tensor& q, const at::Tensor& keys, const at::
 }
 
 }  // namespace
+
+void Attention::rotate_(int64_t, const at::Tensor& qkv, int64_t kv_heads, const at::Tensor& cos, const at::Tensor& sin) {
+  kernels::rotate_(qkv.narrow(1, 0, qkv.size(1) - kv_heads), cos, sin, 1);
+}
 
 TreeAttention::TreeAttention(Tree tree) : tree_(std::move(tree)) {
   for (int64_t r = 0; r < tree_.rows(); ++r) {

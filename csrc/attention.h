@@ -11,10 +11,14 @@
 
 namespace mempo {
 
-// q [T, heads, head_dim], k and v [T, kv_heads, head_dim], rotated; T tokens of a packed batch.
+// Of the T tokens of a packed batch.
 class Attention {
  public:
   virtual ~Attention() = default;
+  // Rotates queries and keys by the positions of the tokens: qkv [T, heads + 2 · kv_heads, head_dim], queries, keys and values,
+  // in place; cos and sin as in kernels.h. Where there is a cache, it takes in the keys and values that stay.
+  virtual void rotate_(int64_t layer, const at::Tensor& qkv, int64_t kv_heads, const at::Tensor& cos, const at::Tensor& sin);
+  // q [T, heads, head_dim], k and v [T, kv_heads, head_dim], rotated.
   virtual Attended attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) = 0;
 };
 

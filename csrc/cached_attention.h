@@ -18,18 +18,22 @@ struct Stretch {
   bool keep;  // in the row
 };
 
+// Which kernels serve a cache: those of a device for all heads up to a width, or none.
+enum class CacheKernels { none, cpu, cuda };
+
 // What the kernels are told of stretches.
 kernels::PagedRows paged_rows(const std::vector<Stretch>& stretches);
 // The shape of a cache's pages at one layer.
 kernels::PageShape page_shape(const KVCache& cache);
 
-// Attends over the pages of each row and the new tokens behind them, and keeps the keys and values of those that stay.
+// Attends over the pages of each row and the new tokens behind them, whose keys and values it keeps where they stay.
 // Few tokens, as in decoding, go through one kernel for all rows where there is one, on the CPU or on CUDA; longer stretches
 // behind the same tokens look at these together.
 class CachedAttention final : public Attention {
  public:
   CachedAttention(const KVCache& cache, const std::vector<Stretch>& stretches);
 
+  void rotate_(int64_t layer, const at::Tensor& qkv, int64_t kv_heads, const at::Tensor& cos, const at::Tensor& sin) override;
   Attended attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) override;
 
  private:
@@ -46,13 +50,15 @@ class CachedAttention final : public Attention {
 
   void attend_short(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, at::Tensor& out);
   void stage(int64_t tokens, at::Device device);
+  kernels::cuda::PagedTable at_layer(const std::optional<kernels::StagedTable>& table, int64_t layer) const;
 
   const KVCache& cache_;
-  kernels::PagedRows short_;         // go through a kernel, which keeps them
+  const CacheKernels kernels_;
+  std::vector<Stretch> kept_;
   std::vector<Run> long_;
-  std::vector<Stretch> long_kept_;
-  kernels::Staging staging_;         // where a kernel of CUDA reads of the short ones, from the first layer on
-  std::optional<kernels::StagedTable> table_;
+  kernels::PagedRows short_, kept_rows_;  // the short ones go through a kernel
+  kernels::Staging staging_;              // where kernels of CUDA read of them, from the first layer on
+  std::optional<kernels::StagedTable> short_table_, kept_table_;
 };
 
 }  // namespace mempo

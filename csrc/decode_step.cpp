@@ -28,13 +28,18 @@ class TableAttention final : public Attention {
   TableAttention(const kernels::StagedTable& table, const kernels::Staging& staging, kernels::PageShape shape)
       : table_(table), staging_(staging), shape_(shape) {}
 
+  void rotate_(int64_t layer, const at::Tensor& qkv, int64_t kv_heads, const at::Tensor& cos, const at::Tensor& sin) override {
+    kernels::cuda::rotate_and_append_(*kernels::cuda::kernels_for(qkv), qkv, kv_heads, cos, sin, at(layer));
+  }
   Attended attend(int64_t layer, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v) override {
     at::Tensor out = at::empty({q.size(0), q.size(1) * q.size(2)}, q.options());
-    kernels::cuda::paged_attention(*kernels::cuda::kernels_for(q), q, k, v, table_.at_layer(staging_, shape_, layer), out);
+    kernels::cuda::paged_attention(*kernels::cuda::kernels_for(q), q, k, v, at(layer), out);
     return {out, {}};
   }
 
  private:
+  kernels::cuda::PagedTable at(int64_t layer) const { return table_.at_layer(staging_, shape_, layer); }
+
   const kernels::StagedTable& table_;
   const kernels::Staging& staging_;
   kernels::PageShape shape_;

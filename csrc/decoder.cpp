@@ -140,7 +140,7 @@ void Decoder::layer(size_t index, const PackedBatch& batch, const kernels::Paged
   const auto add_to_hidden = [&](const Share& share, const PackedMatrix& by, const at::Tensor& x) {
     by.multiply(x, x_.narrow(1, share.hidden.begin, share.hidden.length), /*add=*/true);
   };
-  team.each(count, [&](int64_t n) { project_heads(share_of(n), index, batch); });
+  team.each(count, [&](int64_t n) { project_heads(share_of(n), index, batch, paged); });
   const at::Tensor heads = qkv_.unflatten(1, {-1, c.head_dim});
   team.pieces(pairs, c.kv_heads, [&](int64_t begin, int64_t end) {
     kernels::paged_attention_pairs(heads.narrow(1, 0, c.heads), heads.narrow(1, c.heads, c.kv_heads), heads.narrow(1, c.heads + c.kv_heads, c.kv_heads), paged,
@@ -151,24 +151,25 @@ void Decoder::layer(size_t index, const PackedBatch& batch, const kernels::Paged
   team.each(count, [&](int64_t n) { add_to_hidden(share_of(n), share_of(n).layers[index].down, activated_); });
 }
 
-// Queries, keys and values of the share's heads, normalized where the model does that, and rotated.
-void Decoder::project_heads(const Share& share, size_t layer, const PackedBatch& batch) const {
+// Queries, keys and values of the share's heads, normalized where the model does that, rotated, and kept.
+void Decoder::project_heads(const Share& share, size_t layer, const PackedBatch& batch, const kernels::PagedRows& paged) const {
   if (share.heads.length == 0) return;
   const mempo_model_config& c = model_.config;
   const Layer& l = model_.layers[layer];
-  const int64_t d = c.head_dim, rotated = c.heads + c.kv_heads;
+  const int64_t d = c.head_dim;
+  const at::Tensor all = qkv_.unflatten(1, {-1, d});
   share.layers[layer].qkv.multiply(kernels::rms_norm(x_, l.input_norm->weight, c.rms_norm_eps), qkv_.narrow(1, share.heads.begin * d, share.heads.length * d), /*add=*/false);
   // What the share has of the heads [begin, end), for the rows of the batch.
   const auto own = [&](int64_t begin, int64_t end) {
     const int64_t first = std::max(begin, share.heads.begin), last = std::min(end, share.heads.begin + share.heads.length);
-    return qkv_.unflatten(1, {-1, d}).narrow(1, std::min(first, end), std::max<int64_t>(last - first, 0));
+    return all.narrow(1, std::min(first, end), std::max<int64_t>(last - first, 0));
   };
   if (l.q_norm != nullptr) {
-    const at::Tensor q = own(0, c.heads), k = own(c.heads, rotated);
+    const at::Tensor q = own(0, c.heads), k = own(c.heads, c.heads + c.kv_heads);
     q.copy_(kernels::rms_norm(q, l.q_norm->weight, c.rms_norm_eps));
     k.copy_(kernels::rms_norm(k, l.k_norm->weight, c.rms_norm_eps));
   }
-  kernels::rotate_(own(0, rotated), batch.cos, batch.sin, 1);
+  kernels::rotate_and_append_heads(all, c.kv_heads, batch.cos, batch.sin, paged, static_cast<int64_t>(layer), share.heads.begin, share.heads.begin + share.heads.length);
 }
 
 void Decoder::gate(const Share& share, size_t layer) const {

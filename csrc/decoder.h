@@ -51,7 +51,7 @@ class Decoder {
   LayerShare pack(const Share& share, const std::vector<at::Tensor>& weights, const Layer& layer) const;
 
   void layer(size_t index, const PackedBatch& batch, const kernels::PagedRows& paged, Team& team) const;
-  void project_heads(const Share& share, size_t layer, const PackedBatch& batch) const;
+  void project_heads(const Share& share, size_t layer, const PackedBatch& batch, const kernels::PagedRows& paged) const;
   void gate(const Share& share, size_t layer) const;
 
   const Transformer& model_;

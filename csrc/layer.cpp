@@ -8,8 +8,8 @@ namespace {
 
 // Queries, keys and values as views of one buffer [T, q + k + v].
 struct Heads {
-  at::Tensor q, k, v;  // [T, heads, head_dim], [T, kv_heads, head_dim] twice
-  at::Tensor rotated;  // queries and keys, [T, heads + kv_heads, head_dim]
+  at::Tensor q, k, v;       // [T, heads, head_dim], [T, kv_heads, head_dim] twice
+  at::Tensor all, rotated;  // all three, and queries and keys, [T, .., head_dim]
 
   Heads(const mempo_model_config& c, const at::Tensor& qkv) {
     const int64_t tokens = qkv.size(0), q_width = c.heads * c.head_dim, kv_width = c.kv_heads * c.head_dim;
@@ -18,6 +18,7 @@ struct Heads {
     k = cut(q_width, kv_width, c.kv_heads);
     rotated = cut(0, q_width + kv_width, c.heads + c.kv_heads);
     v = cut(q_width + kv_width, kv_width, c.kv_heads);
+    all = cut(0, q_width + 2 * kv_width, c.heads + 2 * c.kv_heads);
   }
 };
 
@@ -34,7 +35,7 @@ class Run {
       h.q.copy_(norm(h.q, layer_.q_norm));
       h.k.copy_(norm(h.k, layer_.k_norm));
     }
-    kernels::rotate_(h.rotated, batch_.cos, batch_.sin, 1);
+    attention.rotate_(index_, h.all, c_.kv_heads, batch_.cos, batch_.sin);
     a.attended = attention.attend(index_, h.q, h.k, h.v);
     a.middle = project(batch_, a.attended.mixed, layer_.output).add_(input);
   }

@@ -31,8 +31,6 @@ struct ElementwiseKernels {
   // parts of the rows; how many parts there are decides the order of the sum.
   Error (*rms_norm_weight_gradient)(Elements elements, const void* x, RowLayout layout, const float* scales, const void* gradient,
                                     RowLayout gradient_layout, float* partial, int64_t parts, float* sum, void* stream);
-  // Turns x [tokens, heads, d], with heads as rows, by angles of cosines and sines [tokens, d / 2], all of T, in place.
-  Error (*rotate)(Elements elements, void* x, RowLayout layout, const void* cos, const void* sin, float sign, void* stream);
   // y [rows, n] = silu(gate) · up, where gate_up [rows, 2n] holds both side by side; all of T and contiguous.
   Error (*swiglu)(Elements elements, const void* gate_up, int64_t rows, int64_t n, void* y, void* stream);
   Error (*swiglu_backward)(Elements elements, const void* gate_up, const void* gradient, int64_t rows, int64_t n, void* dx, void* stream);
@@ -71,7 +69,6 @@ struct PagedTable {
   const int32_t* first_page;  // [rows], where a row's own begin in `pages`
   const int32_t* past;        // [rows], tokens that its pages hold before the new ones
   const int32_t* begin;       // [rows], its first new token in the packed batch
-  const int32_t* keep;        // [rows], 1 = the new tokens are written behind the past, where its pages have room
   const int32_t* row;         // [tokens], the row of each new token, or −1: a token of no row here
   int64_t layer, values;      // elements from a page's begin to a layer's keys, and from there to its values
   int32_t page_tokens;
@@ -81,6 +78,22 @@ struct PagedTable {
 struct Strides {
   int64_t token, head;
 };
+
+struct AppendArguments {
+  void* qkv;  // [tokens, heads + 2 · kv_heads, d] of T: queries, keys and values
+  Strides strides;
+  const void *cos, *sin;  // [tokens, d / 2] of T
+  int32_t tokens, heads, kv_heads, d;
+  PagedTable table;  // of the rows that keep their new tokens
+};
+
+struct RotaryKernels {
+  // Turns x [tokens, heads, d], with heads as rows, by angles of cosines and sines [tokens, d / 2], all of T, in place.
+  Error (*rotate)(Elements elements, void* x, RowLayout layout, const void* cos, const void* sin, float sign, void* stream);
+  // The same for queries and keys; keys and values are written into the pages of their rows, behind the past.
+  Error (*rotate_and_append)(Elements elements, AppendArguments arguments, void* stream);
+};
+RotaryKernels rotary_kernels();
 
 struct AttentionArguments {
   const void *q, *k, *v;  // [tokens, heads, d], [tokens, kv_heads, d] of T
@@ -95,8 +108,7 @@ struct AttentionArguments {
 };
 
 struct AttentionKernels {
-  // Each new token attends to the past of its row and to the new ones up to itself. Those of rows that keep them are written
-  // into the pages.
+  // Each new token attends to the past of its row and to the new ones up to itself.
   Error (*paged)(Elements elements, AttentionArguments arguments, int64_t tokens, void* stream);
 };
 AttentionKernels attention_kernels();
@@ -143,6 +155,7 @@ struct Kernels {
   // Of this file when the kernels were compiled; those of another must not be called.
   const char* interface;
   ElementwiseKernels elementwise;
+  RotaryKernels rotary;
   LearningKernels learning;
   LogitKernels logits;
   SamplingKernels sampling;

@@ -10,11 +10,6 @@ namespace {
 // Blocks that keep the largest GPUs busy: four for each of some 130 multiprocessors.
 constexpr int64_t kBlocks = 512, kMostShares = 64;
 
-Strides strides_of(const at::Tensor& x) {
-  TORCH_CHECK(x.dim() == 3 && x.stride(2) == 1, "heads must be contiguous");
-  return {x.stride(0), x.stride(1)};
-}
-
 }  // namespace
 
 void paged_attention(const Kernels& kernels, const at::Tensor& q, const at::Tensor& k, const at::Tensor& v, const PagedTable& table, at::Tensor& out) {

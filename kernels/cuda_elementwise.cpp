@@ -1,4 +1,4 @@
-// CUDA forms of the norm, the rotary embedding and the gated activation: checks, memory for results, launches.
+// CUDA forms of the norm and the gated activation: checks, memory for results, launches.
 #include <algorithm>
 
 #include "cuda_forms.h"
@@ -8,13 +8,6 @@ namespace mempo::kernels::cuda {
 namespace {
 
 at::Tensor contiguous_rows(const at::Tensor& x) { return x.stride(-1) == 1 ? x : x.contiguous(); }
-
-// A tensor that goes with x: of its dtype, on its device, contiguous.
-const void* beside(const at::Tensor& x, const at::Tensor& other, int64_t numel) {
-  TORCH_CHECK(other.scalar_type() == x.scalar_type() && other.device() == x.device(), "tensors of one dtype and device are needed");
-  TORCH_CHECK(other.is_contiguous() && other.numel() == numel, "a contiguous tensor of ", numel, " elements is needed");
-  return other.const_data_ptr();
-}
 
 // Into how many parts the rows of a sum are cut: a function of their number, so that sums repeat.
 int64_t parts_of(int64_t rows) {
@@ -51,13 +44,6 @@ at::Tensor rms_norm_backward(const Kernels& kernels, const at::Tensor& given, co
                                                      upstream, partial.mutable_data_ptr<float>(), parts,
                                                      weight_gradient.mutable_data_ptr<float>(), stream_of(x)));
   return dx;
-}
-
-void rotate_(const Kernels& kernels, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, float sign) {
-  if (x.numel() == 0) return;
-  const int64_t angles = x.size(0) * (x.size(-1) / 2);
-  check(kernels.elementwise.rotate(elements_of(x), x.mutable_data_ptr(), layout_of(x), beside(x, cos, angles), beside(x, sin, angles), sign,
-                                   stream_of(x)));
 }
 
 at::Tensor swiglu(const Kernels& kernels, const at::Tensor& given) {

@@ -44,4 +44,15 @@ RowLayout layout_of(const at::Tensor& x) {
   return {x.size(0) * inner, x.size(-1), inner, x.stride(0), x.dim() == 3 ? x.stride(1) : 0};
 }
 
+Strides strides_of(const at::Tensor& x) {
+  TORCH_CHECK(x.dim() == 3 && x.stride(2) == 1, "heads must be contiguous");
+  return {x.stride(0), x.stride(1)};
+}
+
+const void* beside(const at::Tensor& x, const at::Tensor& other, int64_t numel) {
+  TORCH_CHECK(other.scalar_type() == x.scalar_type() && other.device() == x.device(), "tensors of one dtype and device are needed");
+  TORCH_CHECK(other.is_contiguous() && other.numel() == numel, "a contiguous tensor of ", numel, " elements is needed");
+  return other.const_data_ptr();
+}
+
 }  // namespace mempo::kernels::cuda

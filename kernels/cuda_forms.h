@@ -22,12 +22,19 @@ void* stream_of(const at::Tensor& x);
 void check(Error error);
 // A tensor [outer, inner, n] or [rows, n] with contiguous rows.
 RowLayout layout_of(const at::Tensor& x);
+// The strides of a tensor [tokens, heads, d] with contiguous heads.
+Strides strides_of(const at::Tensor& x);
+// A tensor that goes with x: of its dtype, on its device, contiguous, of so many elements.
+const void* beside(const at::Tensor& x, const at::Tensor& other, int64_t numel);
 
 // See kernels.h.
 at::Tensor rms_norm(const Kernels& kernels, const at::Tensor& x, const at::Tensor& weight, double eps);
 at::Tensor rms_norm_backward(const Kernels& kernels, const at::Tensor& x, const at::Tensor& weight, double eps, const at::Tensor& gradient,
                              const at::Tensor& weight_gradient);
 void rotate_(const Kernels& kernels, const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, float sign);
+// The keys and values go where the table says.
+void rotate_and_append_(const Kernels& kernels, const at::Tensor& qkv, int64_t kv_heads, const at::Tensor& cos, const at::Tensor& sin,
+                        const PagedTable& table);
 at::Tensor swiglu(const Kernels& kernels, const at::Tensor& gate_up);
 at::Tensor swiglu_backward(const Kernels& kernels, const at::Tensor& gate_up, const at::Tensor& gradient);
 void adamw_(const Kernels& kernels, const std::vector<AdamwParameter>& parameters, const AdamwOptions& options);

@@ -156,6 +156,11 @@ const char* launch(void (*kernel)(Parameters...), dim3 grid, dim3 block, size_t 
 #endif
 }
 
+// Where a row begins, in elements.
+__device__ __forceinline__ int64_t row_start(const RowLayout& layout, int64_t row) {
+  return row / layout.inner * layout.outer_stride + row % layout.inner * layout.inner_stride;
+}
+
 // Calls body with a null pointer of the type that the elements have: by_type(elements, [&](auto* of) { ... }).
 template <typename Body>
 const char* by_type(Elements elements, const Body& body) {

@@ -1,4 +1,4 @@
-// CPU forms of the norm, the rotary embedding and the gated activation.
+// CPU forms of the norm and the gated activation.
 #include <ATen/Parallel.h>
 
 #include <cmath>
@@ -60,16 +60,6 @@ MEMPO_VECTORIZED void norm_row_backward(const float* x, const float* weight, con
   }
 }
 
-// Turns pairs of one head by an angle, in place; sign −1 turns back, which is the gradient.
-MEMPO_VECTORIZED void rotate_head(float* x, const float* cos, const float* sin, int64_t half, float sign) {
-#pragma omp simd
-  for (int64_t j = 0; j < half; ++j) {
-    const float a = x[j], b = x[j + half], c = cos[j], s = sign * sin[j];
-    x[j] = a * c - b * s;
-    x[j + half] = b * c + a * s;
-  }
-}
-
 MEMPO_VECTORIZED void swiglu_row(const float* gate, const float* up, float* y, int64_t n) {
 #pragma omp simd
   for (int64_t j = 0; j < n; ++j) y[j] = gate[j] / (1.0F + exponential(-gate[j])) * up[j];
@@ -121,21 +111,6 @@ at::Tensor rms_norm_backward(const at::Tensor& given, const at::Tensor& weight, 
   });
   if (weight_gradient.defined()) weight_gradient.add_(tasks == 1 ? partial[0] : partial.sum(0));
   return dx;
-}
-
-void rotate_(const at::Tensor& x, const at::Tensor& cos, const at::Tensor& sin, float sign) {
-  if (const auto* on = cuda::kernels_for(x)) return cuda::rotate_(*on, x, cos, sin, sign);
-  if (!on_cpu(x)) return plain::rotate_(x, cos, sin, sign);
-  const Rows rows(x);
-  const int64_t half = rows.length / 2;
-  const float *c = cos.const_data_ptr<float>(), *s = sin.const_data_ptr<float>();
-  float* data = x.mutable_data_ptr<float>();
-  at::parallel_for(0, rows.count, rows_per_task(rows.length), [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const int64_t token = r / rows.inner;
-      rotate_head(data + (rows.at(r) - rows.data), c + token * half, s + token * half, half, sign);
-    }
-  });
 }
 
 at::Tensor swiglu(const at::Tensor& given) {

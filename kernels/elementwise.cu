@@ -1,4 +1,4 @@
-// CUDA forms of the norm, the rotary embedding and the gated activation.
+// CUDA forms of the norm and the gated activation.
 #include "device.cuh"
 
 namespace mempo::kernels::cuda {
@@ -7,10 +7,6 @@ namespace {
 
 constexpr unsigned kMostThreads = 512;  // of a block that reduces a row
 constexpr unsigned kFewThreads = 256;   // of a block whose threads need nothing of each other
-
-__device__ __forceinline__ int64_t row_start(const RowLayout& layout, int64_t row) {
-  return row / layout.inner * layout.outer_stride + row % layout.inner * layout.inner_stride;
-}
 
 template <typename T>
 bool wide_rows(const RowLayout& layout) {
@@ -131,29 +127,6 @@ Error rms_norm_weight_gradient(Elements elements, const void* x, RowLayout layou
   return launch(add_parts, blocks_for(layout.n, kFewThreads), kFewThreads, 0, stream, partial, parts, layout.n, sum);
 }
 
-// A warp for each head of a token; its lanes take pairs (x[j], x[j + d/2]).
-template <typename T>
-__global__ void rotate_heads(T* x, RowLayout layout, const T* cos, const T* sin, float sign) {
-  const int64_t row = static_cast<int64_t>(blockIdx.x) * blockDim.y + threadIdx.y, half = layout.n / 2;
-  if (row >= layout.rows) return;
-  T* head = x + row_start(layout, row);
-  const int64_t angles = row / layout.inner * half;
-  for (int64_t j = threadIdx.x; j < half; j += kWarp) {
-    const float a = widen(head[j]), b = widen(head[j + half]), c = widen(cos[angles + j]), s = sign * widen(sin[angles + j]);
-    head[j] = narrow<T>(a * c - b * s);
-    head[j + half] = narrow<T>(b * c + a * s);
-  }
-}
-
-Error rotate(Elements elements, void* x, RowLayout layout, const void* cos, const void* sin, float sign, void* stream) {
-  return by_type(elements, [&](auto* type) {
-    using T = std::remove_pointer_t<decltype(type)>;
-    constexpr unsigned kHeads = 4;
-    return launch(rotate_heads<T>, blocks_for(layout.rows, kHeads), dim3(kWarp, kHeads), 0, stream, static_cast<T*>(x), layout,
-                  static_cast<const T*>(cos), static_cast<const T*>(sin), sign);
-  });
-}
-
 __device__ __forceinline__ float sigmoid(float x) { return 1.0F / (1.0F + expf(-x)); }
 
 // N elements by each thread; they are of one row, as N divides n.
@@ -210,7 +183,7 @@ Error swiglu_backward(Elements elements, const void* gate_up, const void* gradie
 }  // namespace
 
 ElementwiseKernels elementwise_kernels() {
-  return {rms_norm, rms_norm_backward, rms_norm_weight_gradient, rotate, swiglu, swiglu_backward};
+  return {rms_norm, rms_norm_backward, rms_norm_weight_gradient, swiglu, swiglu_backward};
 }
 
 }  // namespace mempo::kernels::cuda

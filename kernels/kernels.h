@@ -55,12 +55,19 @@ struct PagedRow {
   std::vector<void*> pages;
   int64_t past;           // tokens that the pages hold before the new ones
   int64_t begin, tokens;  // the new ones in the packed batch
-  bool keep;              // write the new ones into the pages, which have room for them
 };
 struct PagedRows {
   int64_t page_tokens;
   std::vector<PagedRow> rows;
 };
+// Rotates queries and keys by the angles of their tokens, and in the same pass writes the keys and values of rows behind their
+// past, in pages that have room for them: qkv [T, heads + 2 · kv_heads, d], queries, keys and values of one layer, in place. CPU
+// and float32 only.
+void rotate_and_append_cpu(const at::Tensor& qkv, int64_t kv_heads, const at::Tensor& cos, const at::Tensor& sin, const PagedRows& kept, int64_t layer);
+// The same for the heads of qkv from `begin` to `end`; on the calling thread.
+void rotate_and_append_heads(const at::Tensor& qkv, int64_t kv_heads, const at::Tensor& cos, const at::Tensor& sin, const PagedRows& kept, int64_t layer,
+                             int64_t begin, int64_t end);
+
 // Attends causally at a layer: q [T, heads, d], and for each row the keys and values of its past and, behind them, its own
 // among k and v [T, kv_heads, d] → the rows' part of out [T, heads · d]. Made for few new tokens in a row. CPU and float32
 // only.

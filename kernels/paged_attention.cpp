@@ -195,16 +195,6 @@ class Stretches {
   std::vector<Stretch> all_;
 };
 
-// Writes one head of a row's own keys or values behind its past.
-void append(const PagedRow& row, int64_t keys_or_values, const at::Tensor& own, int64_t head, const Shape& s) {
-  const float* from = own.const_data_ptr<float>() + row.begin * own.stride(0) + head * own.stride(1);
-  for (int64_t t = 0; t < row.tokens; ++t) {
-    const int64_t place = row.past + t;
-    float* to = page_of(row, place / s.page_tokens) + s.place(keys_or_values, head) + place % s.page_tokens * s.d;
-    std::memcpy(to, from + t * own.stride(0), static_cast<size_t>(s.d) * sizeof(float));
-  }
-}
-
 // Where reading the keys or values of a row begins; null for a row without a past.
 const float* first_page(const PagedRow& row, int64_t keys_or_values, int64_t head, const Shape& s) {
   return row.past > 0 ? page_of(row, 0) + s.place(keys_or_values, head) : nullptr;
@@ -250,10 +240,6 @@ void paged_attention_pairs(const at::Tensor& q, const at::Tensor& k, const at::T
   for (int64_t n = begin; n < end; ++n) {
     const PagedRow& row = paged.rows[static_cast<size_t>(n / shape.kv_heads)];
     const int64_t head = n % shape.kv_heads;
-    if (row.keep) {
-      append(row, 0, k, head, shape);
-      append(row, 1, v, head, shape);
-    }
     const int64_t after = std::min(n + 1, end - 1);
     const float* const then = first_page(paged.rows[static_cast<size_t>(after / shape.kv_heads)], 0, after % shape.kv_heads, shape);
     const Stretches keys(row, 0, k, head, shape, first_page(row, 1, head, shape)), values(row, 1, v, head, shape, then);

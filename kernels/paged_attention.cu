@@ -41,10 +41,6 @@ struct Source {
   __device__ __forceinline__ T* in_page(int token) const {
     return reinterpret_cast<T*>(pages[token / page_tokens]) + within + static_cast<int64_t>(token % page_tokens) * d;
   }
-  // Writes a new token into its page, which nobody reads it from in this call.
-  __device__ __forceinline__ void keep(int token) const {
-    for (int j = threadIdx.x; j < d; j += kThreads) in_page(token)[j] = at(token)[j];
-  }
 };
 
 template <typename T>
@@ -229,10 +225,6 @@ __global__ void __launch_bounds__(kThreads, 4) attend_share(AttentionArguments a
   const int from = static_cast<int>(blockIdx.z) * keys_of_share, end = min(place.length, from + keys_of_share);
   if (from >= end) return;
   const Source<T> keys = source<T>(a, place, kv_head, false), values = source<T>(a, place, kv_head, true);
-  if (end == place.length && skipped == 0 && a.table.keep[place.row] != 0) {
-    keys.keep(place.length - 1);
-    values.keep(place.length - 1);
-  }
   load_queries<T, D, G>(a, token, first, count, shared);
   Softmax<G> softmax;
   for (int own = 0; own < Softmax<G>::kOwn; ++own) {

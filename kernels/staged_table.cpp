@@ -6,7 +6,7 @@ namespace mempo::kernels {
 
 StagedTable::StagedTable(Staging& staging, int64_t rows, int64_t tokens, int64_t pages)
     : pages_(staging.add<int64_t>(pages)), first_page_(staging.add<int32_t>(rows)), past_(staging.add<int32_t>(rows)),
-      begin_(staging.add<int32_t>(rows)), keep_(staging.add<int32_t>(rows)), row_(staging.add<int32_t>(tokens)) {}
+      begin_(staging.add<int32_t>(rows)), row_(staging.add<int32_t>(tokens)) {}
 
 void StagedTable::fill(const Staging& staging, const std::vector<PagedRow>& rows) const {
   int64_t* pages = staging.host(pages_);
@@ -18,7 +18,6 @@ void StagedTable::fill(const Staging& staging, const std::vector<PagedRow>& rows
     first_page[r] = page;
     staging.host(past_)[r] = static_cast<int32_t>(s.past);
     staging.host(begin_)[r] = static_cast<int32_t>(s.begin);
-    staging.host(keep_)[r] = s.keep ? 1 : 0;
     for (void* const address : s.pages) pages[page++] = static_cast<int64_t>(reinterpret_cast<intptr_t>(address));
     std::fill_n(row + s.begin, s.tokens, static_cast<int32_t>(r));
   }
@@ -26,7 +25,7 @@ void StagedTable::fill(const Staging& staging, const std::vector<PagedRow>& rows
 
 cuda::PagedTable StagedTable::at_layer(const Staging& staging, const PageShape& shape, int64_t layer) const {
   const int64_t values = shape.kv_heads * shape.page_tokens * shape.d;
-  return {staging.device(pages_), staging.device(first_page_), staging.device(past_), staging.device(begin_), staging.device(keep_),
+  return {staging.device(pages_), staging.device(first_page_), staging.device(past_), staging.device(begin_),
           staging.device(row_), layer * 2 * values, values, static_cast<int32_t>(shape.page_tokens)};
 }
 

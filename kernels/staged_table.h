@@ -23,7 +23,7 @@ class StagedTable {
 
  private:
   Staging::Section<int64_t> pages_;
-  Staging::Section<int32_t> first_page_, past_, begin_, keep_, row_;
+  Staging::Section<int32_t> first_page_, past_, begin_, row_;
 };
 
 // Pages of all rows together.

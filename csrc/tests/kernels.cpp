@@ -105,7 +105,7 @@ void attention_matches(const AttentionCase& c) {
   std::vector<at::Tensor> keys, values;        // the past in one piece
   kernels::PagedRows paged{page, {}};
   for (const auto& [past, length] : c.rows) {
-    kernels::PagedRow row{{}, past, tokens, length, /*keep=*/length % 2 == 1};
+    kernels::PagedRow row{{}, past, tokens, length};
     std::vector<at::Tensor> own;
     for (int64_t done = 0; done < past + length; done += page) {
       const at::Tensor whole = at::randn({layers, 2, c.kv_heads, page, c.d});
@@ -116,7 +116,7 @@ void attention_matches(const AttentionCase& c) {
     keys.push_back(all[0]);
     values.push_back(all[1]);
     pages.push_back(own);
-    if (past == 0 && !row.keep) row.pages.clear();
+    if (past == 0) row.pages.clear();
     paged.rows.push_back(row);
     tokens += length;
   }
@@ -131,9 +131,51 @@ void attention_matches(const AttentionCase& c) {
     const auto behind = [&](const at::Tensor& before, const at::Tensor& x) { return at::cat({before, of(x).transpose(0, 1)}, 1); };
     const at::Tensor wanted = written_out(of(q), behind(keys[r], k), behind(values[r], v), past);
     EXPECT_NEAR(distance(of(out), wanted), 0, 1e-5);
-    const at::Tensor kept = at::cat(pages[r], 2).narrow(2, past, length), given = at::stack({of(k), of(v)}).transpose(1, 2);
-    EXPECT(row.keep == (distance(kept, given) == 0));
   }
+}
+
+// Every other row keeps its keys and values, behind what its pages hold; whole, and by ranges of heads.
+void appending_matches() {
+  const int64_t page = 4, layers = 3, layer = 1, queries = 3, kv_heads = 2, d = 10, heads = queries + 2 * kv_heads;
+  const std::vector<std::pair<int64_t, int64_t>> lengths{{0, 1}, {3, 2}, {4, 1}, {6, 11}, {0, 9}};
+  kernels::PagedRows kept{page, {}};
+  std::vector<at::Tensor> pages;  // of each kept row, [pages, layers, 2, kv_heads, page, d]
+  int64_t tokens = 0;
+  for (const auto& [past, length] : lengths) {
+    if (tokens % 2 == 0) {
+      pages.push_back(at::randn({(past + length + page - 1) / page, layers, 2, kv_heads, page, d}));
+      kernels::PagedRow row{{}, past, tokens, length};
+      for (int64_t n = 0; n < pages.back().size(0); ++n) row.pages.push_back(pages.back()[n].mutable_data_ptr<float>());
+      kept.rows.push_back(row);
+    }
+    tokens += length;
+  }
+  const at::Tensor given = at::randn({tokens, heads + 1, d}), angles = at::randn({tokens, d / 2}).mul(30), cos = angles.cos(), sin = angles.sin();
+  at::Tensor wanted = given.clone();
+  kernels::plain::rotate_(wanted.narrow(1, 0, queries + kv_heads), cos, sin, 1);
+  const auto whole = [&](const at::Tensor& x) { kernels::rotate_and_append_cpu(x, kv_heads, cos, sin, kept, layer); };
+  const auto ranges = [&](const at::Tensor& x) {
+    for (const auto& [begin, end] : {std::pair<int64_t, int64_t>{4, 7}, {0, 4}}) kernels::rotate_and_append_heads(x, kv_heads, cos, sin, kept, layer, begin, end);
+  };
+  const auto check = [&](const auto& rotate_and_append) {
+    std::vector<at::Tensor> before;
+    for (const at::Tensor& own : pages) before.push_back(own.clone());
+    const at::Tensor found = given.clone();
+    rotate_and_append(found.narrow(1, 0, heads));
+    EXPECT_NEAR(distance(found, wanted), 0, 1e-5);
+    for (size_t r = 0; r < pages.size(); ++r) {
+      const kernels::PagedRow& row = kept.rows[r];
+      for (int64_t t = 0; t < row.tokens; ++t) {
+        const int64_t place = row.past + t;
+        const at::Tensor token = found[row.begin + t].narrow(0, queries, 2 * kv_heads).view({2, kv_heads, d});
+        before[r][place / page][layer].select(2, place % page).copy_(token);
+      }
+      EXPECT_NEAR(distance(pages[r], before[r]), 0, 0);
+      pages[r].copy_(at::randn(pages[r].sizes()));
+    }
+  };
+  check(whole);
+  check(ranges);
 }
 
 // The loss written out as operations that autograd follows, as verl has it.
@@ -258,6 +300,7 @@ int main() {
   rotation_matches();
   gate_matches();
   logit_statistics_match();
+  appending_matches();
   for (const AttentionCase& c : std::vector<AttentionCase>{
            {1, 1, 16, {{0, 1}}}, {3, 1, 64, {{5, 1}, {0, 3}, {60, 1}}}, {9, 3, 64, {{31, 2}, {32, 1}, {7, 16}, {8, 12}}},
            {14, 2, 128, {{40, 4}}}, {4, 2, 40, {{7, 1}, {8, 1}}}, {2, 2, 10, {{9, 3}}}, {5, 1, 80, {{1, 1}}}}) {

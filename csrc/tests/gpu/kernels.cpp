@@ -125,7 +125,7 @@ void draws() {
   compare("sample (" + std::to_string(others) + " of 64 rows differ)", at::kFloat, {{a, b}, {at::full({1}, others > 1 ? 1.0 : 0.0), at::zeros({1})}}, 10);
 }
 
-// Decoding of rows of many lengths, a branch of several tokens and a long stretch, over pages.
+// Decoding of rows of many lengths, a branch of several tokens and a long stretch, into and over pages.
 void paged(at::ScalarType type, int64_t heads, int64_t kv_heads, int64_t d) {
   const std::vector<std::pair<int64_t, int64_t>> lengths{{1, 1}, {63, 1}, {64, 1}, {65, 1}, {1000, 1}, {4095, 1}, {300, 7}, {200, 40}, {0, 100}};
   mempo::KVCache cache({1, kv_heads, d, at::TensorOptions().dtype(type).device(device)}, 0);
@@ -144,16 +144,26 @@ void paged(at::ScalarType type, int64_t heads, int64_t kv_heads, int64_t d) {
     here.push_back({&same, past, begin, tokens, true});
     begin += tokens;
   }
-  const Numbers q({begin, heads, d}, type), k({begin, kv_heads, d}, type), v({begin, kv_heads, d}, type);
-  const at::Tensor found = mempo::CachedAttention(cache, there).attend(0, q.there, k.there, v.there).mixed;
-  const at::Tensor wanted = mempo::CachedAttention(host, here).attend(0, q.host, k.host, v.host).mixed;
-  std::vector<std::pair<at::Tensor, at::Tensor>> all{{found, wanted}};
+  const Numbers qkv({begin, heads + 2 * kv_heads, d}, type), angle({begin, d / 2}, at::kFloat, 30);
+  const at::Tensor cos = angle.host.cos().to(type), sin = angle.host.sin().to(type);
+  mempo::CachedAttention on_device(cache, there), on_host(host, here);
+  on_device.rotate_(0, qkv.there, kv_heads, cos.to(device), sin.to(device));
+  on_host.rotate_(0, qkv.host, kv_heads, cos.to(at::kFloat), sin.to(at::kFloat));
+  std::vector<std::pair<at::Tensor, at::Tensor>> appended{{qkv.there, qkv.host}};
   for (size_t n = 0; n < lengths.size(); ++n) {
-    const int64_t length = lengths[n].first + lengths[n].second;
-    all.emplace_back(cache.gather(*there[n].row, 0, 0, length), host.gather(*here[n].row, 0, 0, length));
-    all.emplace_back(cache.gather(*there[n].row, 0, 1, length), host.gather(*here[n].row, 0, 1, length));
+    for (const int64_t which : {0, 1}) {
+      const int64_t length = lengths[n].first + lengths[n].second;
+      appended.emplace_back(cache.gather(*there[n].row, 0, which, length), host.gather(*here[n].row, 0, which, length));
+    }
   }
-  compare("paged attention " + std::to_string(heads) + "/" + std::to_string(kv_heads) + " heads of " + std::to_string(d), type, all, type == at::kFloat ? 20 : 4);
+  const std::string shape = std::to_string(heads) + "/" + std::to_string(kv_heads) + " heads of " + std::to_string(d);
+  compare("rotate and append " + shape, type, appended);
+  const auto attend = [&](mempo::CachedAttention& attention, const at::Tensor& x) {
+    return attention.attend(0, x.narrow(1, 0, heads), x.narrow(1, heads, kv_heads), x.narrow(1, heads + kv_heads, kv_heads)).mixed;
+  };
+  // Both from what the device has rotated.
+  const at::Tensor found = attend(on_device, qkv.there), wanted = attend(on_host, qkv.there.to(at::kCPU, at::kFloat));
+  compare("paged attention " + shape, type, {{found, wanted}}, type == at::kFloat ? 20 : 4);
 }
 
 // Scoring and training over a tree of rows: a prompt, its continuations, and branches behind these.
