@@ -2,6 +2,8 @@
 package image
 
 import (
+	"context"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -15,11 +17,14 @@ import (
 // health runs health.sh over a folder of runs; it returns the exit code and the lines.
 func health(t *testing.T, runs string) (int, string) {
 	t.Helper()
-	command := exec.Command("./health.sh")
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	command := exec.CommandContext(ctx, "./health.sh")
+	command.WaitDelay = time.Second // what it has started may hold its output open
 	command.Env = append(os.Environ(), "MEMPO_RUNS="+runs, "MEMPO_HEALTH_MINUTES=30")
 	out, err := command.CombinedOutput()
-	if err != nil && command.ProcessState == nil {
-		t.Fatal(err)
+	if command.ProcessState == nil || ctx.Err() != nil {
+		t.Fatal(err, ctx.Err())
 	}
 	return command.ProcessState.ExitCode(), string(out)
 }
@@ -52,6 +57,14 @@ func run(t *testing.T, folder string, age time.Duration, held bool, metrics stri
 	}
 }
 
+// pipe puts a pipe that nobody writes to in place of a file.
+func pipe(t *testing.T, path string) {
+	t.Helper()
+	if err := errors.Join(os.Remove(path), unix.Mkfifo(path, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func TestHealth(t *testing.T) {
 	const metrics = "{\"step\":1,\"loss/kl\":0}\n{\"step\":12,\"loss/kl\":0.5}\n"
 	cases := []struct {
@@ -69,6 +82,28 @@ func TestHealth(t *testing.T) {
 			run(t, filepath.Join(runs, "a"), time.Hour, true, metrics)
 			run(t, filepath.Join(runs, "world", "b"), time.Minute, true, metrics)
 		}, 1, "b is working"},
+		{"a name of two lines", func(runs string) {
+			run(t, filepath.Join(runs, "a\nb\\c"), time.Minute, true, metrics)
+		}, 0, "runs/a?b\\c is working, last step: 12\n"},
+		{"a run that has ended, of two lines", func(runs string) {
+			run(t, filepath.Join(runs, "a\nb"), time.Minute, false, metrics)
+			run(t, filepath.Join(runs, "c"), time.Minute, true, metrics)
+		}, 0, "runs/c is working, last step: 12\n"},
+		{"metrics that are a pipe", func(runs string) {
+			run(t, filepath.Join(runs, "a"), time.Minute, true, metrics)
+			pipe(t, filepath.Join(runs, "a", "metrics.jsonl"))
+		}, 0, "a is working, last step: none"},
+		{"a lock that is a pipe", func(runs string) {
+			run(t, filepath.Join(runs, "a"), time.Minute, false, metrics)
+			pipe(t, filepath.Join(runs, "a", "lock"))
+		}, 0, "no run is at work"},
+		{"metrics that are a folder", func(runs string) {
+			run(t, filepath.Join(runs, "a"), time.Minute, true, metrics)
+			metrics := filepath.Join(runs, "a", "metrics.jsonl")
+			if err := errors.Join(os.Remove(metrics), os.Mkdir(metrics, 0o755)); err != nil {
+				t.Fatal(err)
+			}
+		}, 0, "a is working, last step: none"},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
