@@ -23,9 +23,22 @@ NO_SPILLS = re.compile(r"attention|logits")
 NO_SPILLS_ON = "sm_90"
 
 
+def text_of(path):
+    """What is in a file; one that cannot be read ends the program."""
+    try:
+        return path.read_text(encoding="utf-8")
+    except OSError as error:
+        sys.exit(f"{path}: {error.strerror}")
+    except UnicodeDecodeError as error:
+        sys.exit(f"{path}: byte {error.start} is not UTF-8, so it is not what nvcc has written")
+
+
 def short_names(mangled):
     """Names as they stand in the sources, with template arguments and without parameters."""
-    done = subprocess.run(["c++filt"], input="\n".join(mangled), capture_output=True, text=True, check=True)
+    try:
+        done = subprocess.run(["c++filt"], input="\n".join(mangled), capture_output=True, text=True, check=True)
+    except OSError as error:
+        sys.exit(f"c++filt, of binutils, is needed: {error.strerror}")
     names = {}
     for symbol, name in zip(mangled, done.stdout.splitlines()):
         name = ANONYMOUS.sub("", name).removeprefix("void ")
@@ -42,7 +55,7 @@ def short_names(mangled):
 def read(log):
     """The rows (file, kernel, GPU, registers, spilled bytes, stack bytes, shared bytes) of one log."""
     rows, entry, frame = [], None, None
-    for line in log.read_text(encoding="utf-8").splitlines():
+    for line in text_of(log).splitlines():
         if found := ENTRY.search(line):
             entry, frame = found.groups(), None
         elif found := STACK.search(line):
@@ -75,9 +88,12 @@ def main():
         sys.exit(1)
     text = as_text(rows)
     if sys.argv[1] == "write":
-        report.write_text(text, encoding="utf-8")
+        try:
+            report.write_text(text, encoding="utf-8")
+        except OSError as error:
+            sys.exit(f"{report}: {error.strerror}")
         return
-    kept = report.read_text(encoding="utf-8") if report.exists() else ""
+    kept = text_of(report)
     if kept != text:
         sys.stderr.writelines(line for line in difflib.unified_diff(kept.splitlines(True), text.splitlines(True), str(report), "compiled now", n=0))
         sys.exit(f"{report} differs from what ptxas says now; if that is meant, `make kernels-report` writes it anew")

@@ -38,6 +38,35 @@ def instructions(text):
     return [(name.upper(), rest.strip()) for name, _, rest in (line.partition(" ") for line in joined.splitlines())]
 
 
+def base_and_name(rest):
+    """What a FROM says: the image or stage below, and the name of its own stage."""
+    if match := re.fullmatch(r"([^\s-]\S*)\s+AS\s+(\S+)", rest, re.IGNORECASE):
+        return match.groups()
+    sys.exit(f"proof.py knows FROM only as `FROM BASE AS NAME`, without options; the Dockerfile has `FROM {rest}`")
+
+
+def needed(steps, targets):
+    """The stages that the targets stand on or copy from."""
+    uses, own = {}, None
+    for name, rest in steps:
+        if name == "FROM":
+            base, own = base_and_name(rest)
+            uses[own] = {base}
+        elif name == "COPY" and (match := re.search(r"--from=(\S+)", rest)):
+            if match[1] not in uses:
+                sys.exit(f"proof.py knows COPY --from only of a stage above, by its name; the Dockerfile has `COPY {rest}`")
+            uses[own].add(match[1])
+    found, ahead = set(), list(targets)
+    while ahead:
+        stage = ahead.pop()
+        if stage in uses and stage not in found:
+            found.add(stage)
+            ahead += uses[stage]
+    if missing := [target for target in targets if target not in uses]:
+        sys.exit(f"the Dockerfile has no stage {missing[0]}")
+    return found
+
+
 class Stage:
     """A stage of the Dockerfile: a layer on those of its base, and the settings under which its commands run."""
 
@@ -132,12 +161,12 @@ class Proof:
         return stage
 
     def go_through(self, text):
-        stage = None
-        needed = self.needed(instructions(text))
-        for name, rest in instructions(text):
+        stage, steps = None, instructions(text)
+        wanted = needed(steps, self.targets)
+        for name, rest in steps:
             if name == "FROM":
-                base, _, own = rest.split()
-                if own not in needed:
+                base, own = base_and_name(rest)
+                if own not in wanted:
                     stage = None
                     continue
                 below = self.stages.get(base) or self.image_root(base)
@@ -145,25 +174,6 @@ class Proof:
             elif stage is not None:
                 print(f"== {stage.name}: {name} {rest}", file=sys.stderr, flush=True)
                 self.do(stage, name, rest)
-
-    def needed(self, steps):
-        """The stages that the targets stand on or copy from."""
-        uses, own = {}, None
-        for name, rest in steps:
-            if name == "FROM":
-                base, _, own = rest.split()
-                uses[own] = {base}
-            elif name == "COPY" and (match := re.search(r"--from=(\S+)", rest)):
-                uses[own].add(match[1])
-        found, ahead = set(), list(self.targets)
-        while ahead:
-            stage = ahead.pop()
-            if stage in uses and stage not in found:
-                found.add(stage)
-                ahead += uses[stage]
-        if missing := [target for target in self.targets if target not in uses]:
-            sys.exit(f"the Dockerfile has no stage {missing[0]}")
-        return found
 
     def do(self, stage, name, rest):
         """Carries out one instruction."""
