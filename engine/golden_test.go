@@ -125,6 +125,17 @@ func near(t *testing.T, what string, got, want []float32, tolerance float64) {
 	}
 }
 
+// nearInSize is near with a tolerance that is relative to the largest number wanted. What is a sum of terms of both signs, as a
+// logit or a gradient, has the rounding errors of its terms, not of itself.
+func nearInSize(t *testing.T, what string, got, want []float32, tolerance float64) {
+	t.Helper()
+	largest := 0.0
+	for _, x := range want {
+		largest = math.Max(largest, math.Abs(float64(x)))
+	}
+	near(t, what, got, want, tolerance*largest)
+}
+
 func TestLogProbsAndEntropiesOfPyTorch(t *testing.T) {
 	for _, name := range append([]string{"qwen2-tiny-sharded"}, tinyModels...) {
 		t.Run(name, func(t *testing.T) {

@@ -44,6 +44,7 @@ func (g goldenLoRA) trainRows() []model.TrainRow {
 	return rows
 }
 
+// compare holds log-probs against those wanted, within a tolerance relative to the largest of a row.
 func (g goldenLoRA) compare(t *testing.T, what string, scorer model.Scorer, want [][]float32, tolerance float64) {
 	t.Helper()
 	var rows []model.ScoreRow
@@ -55,7 +56,7 @@ func (g goldenLoRA) compare(t *testing.T, what string, scorer model.Scorer, want
 		t.Fatal(err)
 	}
 	for k, s := range scores {
-		near(t, what, s.LogProbs, want[k], tolerance)
+		nearInSize(t, what, s.LogProbs, want[k], tolerance)
 	}
 }
 
@@ -68,8 +69,12 @@ func readTensor(t *testing.T, m *Model, kind model.TensorKind, name string) []fl
 	return values
 }
 
-// One step of training adapters is PEFT's and PyTorch's.
+// One step of training adapters is PEFT's and PyTorch's. Both round to float32, each in its own order of the sums: a logit is one
+// of 48 to 64 products, so it is off by some 8 roundings of 6e-8 of its size (the square root of the products), and so is the
+// normaliser; what the layers below add is of that size again. A gradient passes as many products on its way back, and is made of
+// differences: 1e-5. The step itself divides gradients by their size, so that it turns errors of small ones into large ones.
 func TestAdaptersOfPyTorch(t *testing.T) {
+	const sameFloat32 = 32.0 / (1 << 24)
 	for _, name := range tinyModels {
 		for _, checkpointing := range []string{"none", "mlp", "layer"} {
 			t.Run(name+"/"+checkpointing, func(t *testing.T) {
@@ -83,15 +88,15 @@ func TestAdaptersOfPyTorch(t *testing.T) {
 						t.Fatal(err)
 					}
 				}
-				want.compare(t, "log-probs", m, want.LogProbs, 1e-5)
-				want.compare(t, "log-probs without adapters", m.Base(), want.LogProbsWithout, 1e-5)
+				want.compare(t, "log-probs", m, want.LogProbs, sameFloat32)
+				want.compare(t, "log-probs without adapters", m.Base(), want.LogProbsWithout, sameFloat32)
 
 				loss := model.LossOptions{Kind: model.NegativeLogLikelihood, Temperature: 1}
 				stats := backward(t, m, want.trainRows(), 3, loss)
 				relative(t, "loss", stats.NegativeLogLikelihood, want.Loss, 1e-5)
 				for _, p := range m.Parameters() {
 					gradients, _ := numbers.get("gradient." + p.Name)
-					near(t, "gradient of "+p.Name, readTensor(t, m, gradient, p.Name), gradients, 1e-5)
+					nearInSize(t, "gradient of "+p.Name, readTensor(t, m, gradient, p.Name), gradients, 1e-5)
 				}
 				updated, err := m.Update(1e-3, adamW)
 				if err != nil || updated.Skipped {
@@ -99,8 +104,8 @@ func TestAdaptersOfPyTorch(t *testing.T) {
 				}
 				relative(t, "gradient norm", updated.GradNorm, want.GradNorm, 1e-4)
 				compareAfter(t, m, numbers)
-				want.compare(t, "log-probs after the step", m, want.LogProbsAfter, 1e-4)
-				want.compare(t, "log-probs without adapters after the step", m.Base(), want.LogProbsWithout, 1e-5)
+				want.compare(t, "log-probs after the step", m, want.LogProbsAfter, 5e-6)
+				want.compare(t, "log-probs without adapters after the step", m.Base(), want.LogProbsWithout, sameFloat32)
 			})
 		}
 	}
