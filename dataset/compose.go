@@ -23,7 +23,8 @@ type Composition struct {
 	Each bool
 	Seed uint64 // of the order in which questions meet
 	// Template is a text/template over .Questions, their texts, with the functions join (list,
-	// separator), trimPrefix and trimSuffix (text, what) and inc (number); "" is DefaultTemplate.
+	// separator), trimPrefix and trimSuffix (text, what) and inc (number); "" is DefaultTemplate. It may
+	// go round its loops 10,000 times and make 1 MiB of text.
 	Template string
 }
 
@@ -79,20 +80,6 @@ func (s *Set) Compose(c Composition) error {
 	s.Questions = composed
 	s.rehash()
 	return nil
-}
-
-func parseTemplate(text string) (*template.Template, error) {
-	if text == "" {
-		text = DefaultTemplate
-	}
-	parsed, err := template.New("data.compose.template").Funcs(template.FuncMap{
-		"join": strings.Join, "trimPrefix": strings.TrimPrefix, "trimSuffix": strings.TrimSuffix,
-		"inc": func(n int) int { return n + 1 },
-	}).Parse(text)
-	if err != nil {
-		return nil, fmt.Errorf("the template is broken: %w", err)
-	}
-	return parsed, nil
 }
 
 // single lists the questions of a part that can be composed, in their order.
@@ -184,14 +171,6 @@ func compose(questions []Question, places []int, text *template.Template) (Quest
 	}
 	composed.Text, err = fill(text, texts)
 	return composed, err
-}
-
-func fill(text *template.Template, questions []string) (string, error) {
-	var written strings.Builder
-	if err := text.Execute(&written, struct{ Questions []string }{questions}); err != nil {
-		return "", fmt.Errorf("the template cannot be filled in: %w", err)
-	}
-	return written.String(), nil
 }
 
 // showsAll refuses a template that leaves out one of n questions, which nobody could then answer.

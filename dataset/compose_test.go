@@ -196,3 +196,31 @@ func TestComposeRefuses(t *testing.T) {
 		t.Error("equal ids of two compositions were never refused")
 	}
 }
+
+// Whatever a template says, filling it in comes to an end and makes no more than a text.
+func TestTemplatesAreBounded(t *testing.T) {
+	const long, often = "it makes a text of more than 1 MiB", "its loops go round more than 10000 times"
+	for template, want := range map[string]string{
+		`{{range 1000000000000}}{{end}}`:                                                     often,
+		`{{range 1000000000000}}{{range 0}}{{else}}a{{end}}{{end}}`:                          often,
+		`{{if true}}{{with 1}}{{range 1000000000000}}{{end}}{{end}}{{end}}`:                  often,
+		`{{range 0}}{{else}}{{range 1000000000000}}{{end}}{{end}}`:                           often,
+		`{{range 10000}}{{range 10000}}{{end}}{{end}}`:                                       often,
+		`{{define "a"}}{{template "a"}}{{end}}{{template "a"}}`:                              often,
+		`{{range 9000}}{{range $.Questions}}{{.}}{{end}}{{end}}`:                             often,
+		`{{range 9000}}{{printf "%200d" .}}{{end}}`:                                          long,
+		`{{$x := "ab"}}{{range 1000}}{{$x = print $x $x}}{{end}}`:                            long,
+		`{{$x := "ab"}}{{range 1000}}{{$x = println $x $x}}{{end}}`:                          long,
+		`{{$x := "ab"}}{{range 1000}}{{$x = printf "%s%[1]s" $x}}{{end}}`:                    long,
+		`{{$x := "ab"}}{{range 1000}}{{$x = join $.Questions $x}}{{end}}`:                    "leaves out question 1 of 2",
+		`{{$x := "\\"}}{{range 1000}}{{$x = js $x}}{{end}}`:                                  long,
+		`{{$x := "<"}}{{range 1000000}}{{$x = html $x}}{{end}}`:                              often,
+		`{{$x := "% "}}{{range 1000000}}{{$x = urlquery $x $x}}{{end}}`:                      long,
+		`{{join .Questions (printf "%600000d" 1)}}{{join .Questions (printf "%600000d" 1)}}`: long,
+	} {
+		err := setOf(4).Compose(Composition{Objectives: []int{2}, Template: template})
+		if err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: got %v, want %s", template, err, want)
+		}
+	}
+}
