@@ -71,6 +71,9 @@ func (p *program) makeIndex(ctx context.Context, path string, sets []string) (er
 	if err != nil {
 		return fault.Usage(err)
 	}
+	if err := index.CheckFolder(c.Index.Dir); err != nil { // before anything is loaded
+		return fmt.Errorf("index.dir: %w", err)
+	}
 	files, err := corpusFiles(c.Index.Corpus)
 	if err != nil {
 		return err

@@ -95,6 +95,14 @@ func TestCheckOfIndexAndService(t *testing.T) {
 	refused(t, err, fault.CodeUsage, "titles.bin")
 }
 
+// A folder that no index can be put in is named before anything else is looked at.
+func TestAnIndexNeedsAFolderOfItsOwn(t *testing.T) {
+	t.Chdir(t.TempDir())
+	path := write(t, filepath.Join(t.TempDir(), "index.toml"), `[index]`, `dir = "."`, `corpus = "none.jsonl"`)
+	p := &program{out: &output{to: &bytes.Buffer{}}, errs: &bytes.Buffer{}}
+	refused(t, p.makeIndex(t.Context(), path, nil), fault.CodeUsage, "index.dir: the folder of the index cannot be \".\"")
+}
+
 // The hash of an encoder holds its weights, whatever the name of its folder.
 func TestAnEncoderIsKnownByItsWeights(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "v[1]*")

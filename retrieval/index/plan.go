@@ -48,19 +48,50 @@ func (o BuildOptions) plan() (*Manifest, error) {
 	return m, nil
 }
 
+// CheckFolder refuses a folder that no index can be put in: one that holds something else, or that cannot be replaced. It is quick
+// and writes nothing. Its errors, which are those of Build too, are marked as the user's.
+func CheckFolder(dir string) error {
+	_, err := madeIn(filepath.Clean(dir))
+	return err
+}
+
+// madeIn is the manifest of the index in a folder, nil if an index can still be put in its place.
+func madeIn(dir string) (*Manifest, error) {
+	entries, err := os.ReadDir(dir)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil, nil
+	case err != nil:
+		return nil, fault.Usage(fmt.Errorf("index folder: %w", err))
+	case len(entries) == 0:
+		return nil, fault.Usage(replaceable(dir))
+	}
+	made, err := ReadManifest(dir)
+	if err != nil {
+		return nil, fault.Usage(fmt.Errorf("the folder of the index is there, but %w; choose another folder, or remove it", err))
+	}
+	return made, nil
+}
+
+// replaceable refuses an empty folder whose place no other can take.
+func replaceable(dir string) error {
+	if base := filepath.Base(dir); base == "." || base == ".." || base == string(filepath.Separator) {
+		return fmt.Errorf("the folder of the index cannot be %q, which nothing can be renamed to; name a folder inside it", dir)
+	}
+	var stat unix.Statx_t
+	err := unix.Statx(unix.AT_FDCWD, dir, unix.AT_SYMLINK_NOFOLLOW, unix.STATX_BASIC_STATS, &stat)
+	if err == nil && stat.Attributes&unix.STATX_ATTR_MOUNT_ROOT != 0 {
+		return fmt.Errorf("the folder of the index cannot be %s, where a file system is mounted; name a folder inside it", dir)
+	}
+	return nil
+}
+
 // existing is the manifest of the folder that is already there, nil if there is none, an error if it
 // is another or not whole.
 func (o BuildOptions) existing(plan *Manifest) (*Manifest, error) {
-	entries, err := os.ReadDir(o.Dir)
-	if errors.Is(err, os.ErrNotExist) || err == nil && len(entries) == 0 {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fault.Usage(fmt.Errorf("index folder: %w", err))
-	}
-	made, err := ReadManifest(o.Dir)
-	if err != nil {
-		return nil, fault.Usage(fmt.Errorf("the folder of the index is there, but %w; choose another folder, or remove it", err))
+	made, err := madeIn(o.Dir)
+	if made == nil || err != nil {
+		return nil, err
 	}
 	if what := plan.difference(made); what != "" {
 		return nil, fault.Usage(fmt.Errorf("%s holds an index, but %s; choose another folder, or remove it", o.Dir, what))
