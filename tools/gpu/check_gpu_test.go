@@ -3,6 +3,7 @@ package gpu
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -123,7 +124,8 @@ func TestOneFailureLosesNothingElse(t *testing.T) {
 	want := map[string]bool{
 		"device: version --check": true, "kernels: rms_norm float32": true, "kernels: swiglu bfloat16": false, "kernels: all of it": false,
 		"engine: TestGolden": true, "engine: all of it": false, "short run: on cpu, float32": false, "quickstart: 30 steps, float32": false,
-		"large model: cpu, full": true, "large model: rollout/decode": true,
+		"large model: cpu, full": true, "large model: rollout/decode, full": true, "large model: rollout/decode, adapters": true,
+		"large model: cpu, full, optimiser on the host": true,
 	}
 	found := results(t, dir)
 	for name, passed := range want {
@@ -134,6 +136,27 @@ func TestOneFailureLosesNothingElse(t *testing.T) {
 	for _, says := range []string{"0.5 of 0.1", "50.0% of measured products", "reads 3 GB/s", "peak 1 GiB", "boom; 1 of 30 steps of 0.50 s were done", "| **FAIL** |"} {
 		if !strings.Contains(out, says) {
 			t.Errorf("%q is not in\n%s", says, out)
+		}
+	}
+}
+
+func TestWhatIsTrainedFitsTheMachine(t *testing.T) {
+	for _, c := range []struct {
+		gpu, host int // GiB
+		want      string
+	}{
+		{24, 512, "adapters"},
+		{80, 64, "adapters"},
+		{80, 128, "adapters; full, optimiser on the host"},
+		{140, 128, "adapters; full, optimiser on the host"},
+		{180, 64, "adapters; full"},
+	} {
+		script := fmt.Sprintf("import parts; print('; '.join(parts.training_forms(%d << 30, %d << 30)), end='')", c.gpu, c.host)
+		command := exec.Command("python3", "-c", script)
+		command.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+		out, err := command.CombinedOutput()
+		if err != nil || string(out) != c.want {
+			t.Errorf("a GPU of %d GiB in a machine of %d GiB trains %q (%v), want %q", c.gpu, c.host, out, err, c.want)
 		}
 	}
 }
