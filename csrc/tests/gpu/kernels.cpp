@@ -146,10 +146,11 @@ void paged(at::ScalarType type, int64_t heads, int64_t kv_heads, int64_t d) {
   }
   const Numbers qkv({begin, heads + 2 * kv_heads, d}, type), angle({begin, d / 2}, at::kFloat, 30);
   const at::Tensor cos = angle.host.cos().to(type), sin = angle.host.sin().to(type);
+  const at::Tensor rotated = qkv.host.clone();
   mempo::CachedAttention on_device(cache, there), on_host(host, here);
   on_device.rotate_(0, qkv.there, kv_heads, cos.to(device), sin.to(device));
-  on_host.rotate_(0, qkv.host, kv_heads, cos.to(at::kFloat), sin.to(at::kFloat));
-  std::vector<std::pair<at::Tensor, at::Tensor>> appended{{qkv.there, qkv.host}};
+  on_host.rotate_(0, rotated, kv_heads, cos.to(at::kFloat), sin.to(at::kFloat));
+  std::vector<std::pair<at::Tensor, at::Tensor>> appended{{qkv.there, rotated}};
   for (size_t n = 0; n < lengths.size(); ++n) {
     for (const int64_t which : {0, 1}) {
       const int64_t length = lengths[n].first + lengths[n].second;
