@@ -13,6 +13,7 @@ ENGINE_PACKAGES = $(filter-out $(PURE_PACKAGES),$(shell go list ./...))
 test: ## run every test that needs nothing but this checkout
 	@$(MAKE) --no-print-directory test-go
 	@$(MAKE) --no-print-directory test-csrc
+	@$(MAKE) --no-print-directory test-kernels
 
 # One engine test at a time (-p 1): they would fight for the cores and the device.
 test-go: bin/mempo-train

@@ -33,6 +33,12 @@ $(GPU)/bin/kernels.test: $(KERNELS_TEST) $(ARCHIVE)
 	@mkdir -p $(@D)
 	$(Q)$(CXX) -s -Wl,--as-needed -Wl,--disable-new-dtags -Wl,-rpath,'$$ORIGIN/../lib:$$ORIGIN' $^ $(LINK_TORCH) -o $@
 
+# What is wrong with the comparisons themselves shows without a GPU.
+.PHONY: test-kernels
+test-kernels: $(GPU)/bin/kernels.test ## run what check-gpu does with kernels, on the CPU
+	$(Q)LD_LIBRARY_PATH=$(TORCH)/lib $< --device cpu >$(BUILD)/kernels.log || { cat $(BUILD)/kernels.log; exit 1; }
+	@tail -n 1 $(BUILD)/kernels.log
+
 .PHONY: gpu-bundle check-gpu
 gpu-bundle: $(EXAMPLE)/model/model.safetensors $(WORLD)/sft/model/config.json $(addprefix $(GPU)/bin/,mempo-train engine.test kernels.test libmempo_cuda.so) ## build what check-gpu needs into build/gpu
 	@rm -rf $(addprefix $(GPU)/,testdata example world shapes lib torch nvidia results)
