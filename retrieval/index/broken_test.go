@@ -265,11 +265,14 @@ func TestFilesThatAreCutUnderAnOpenIndex(t *testing.T) {
 	for k := range 3000 {
 		all = append(all, retrieval.Passage{ID: fmt.Sprint(k), Contents: fmt.Sprintf("\"Title %d\"\nwords of passage %d", k, k)})
 	}
-	for _, method := range []string{MethodBM25, MethodDense} {
+	for _, c := range []struct {
+		method      string
+		approximate bool
+	}{{MethodBM25, false}, {MethodDense, false}, {MethodDense, true}} {
 		o, encoder := buildOptions(t, all)
 		o.Graph, o.Graphs = &GraphOptions{M: 4, EFConstruction: 10}, listGraphs
 		built(t, o)
-		x := opened(t, o.Dir, Options{Method: method, Encoder: encoder, Approximate: method == MethodDense, EF: 20, Graphs: listGraphs})
+		x := opened(t, o.Dir, Options{Method: c.method, Encoder: encoder, Approximate: c.approximate, EF: 20, Graphs: listGraphs})
 		err := filepath.WalkDir(o.Dir, func(path string, entry fs.DirEntry, err error) error {
 			if err != nil || entry.IsDir() {
 				return err
@@ -280,12 +283,44 @@ func TestFilesThatAreCutUnderAnOpenIndex(t *testing.T) {
 			t.Fatal(err)
 		}
 		for range 2 {
-			if _, err := x.SearchBatch(t.Context(), []string{"title passage"}, 3); err == nil || !strings.Contains(err.Error(), "a file was cut") {
-				t.Errorf("%s: %v", method, err)
+			if _, err := x.SearchBatch(t.Context(), []string{"title passage"}, 3); err == nil || !strings.Contains(err.Error(), "file was cut while it was in use") {
+				t.Errorf("%+v: %v", c, err)
+			}
+			if c.method == MethodDense {
+				if _, _, err := x.Rows(0, 3); err == nil || !strings.Contains(err.Error(), "file was cut while it was in use") {
+					t.Errorf("rows: %v", err)
+				}
 			}
 			if _, err := x.Page("Title 2999"); err == nil || !strings.Contains(err.Error(), "a file was cut") {
 				t.Errorf("page: %v", err)
 			}
+		}
+	}
+}
+
+// Cut after the size was looked at, the file is an error of plain Go's search, and of what copies numbers out of it.
+func TestAFileThatIsCutWhileItIsRead(t *testing.T) {
+	const rows, dimensions = 5000, 8
+	path := filepath.Join(t.TempDir(), "vectors.bin")
+	if err := os.WriteFile(path, make([]byte, 4*rows*dimensions), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m, err := mapFile(path, 4*rows*dimensions)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = m.Close() })
+	if err := m.whole(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Truncate(path, 4*rows*dimensions/2); err != nil {
+		t.Fatal(err)
+	}
+	_, _, searched := PlainExact{}.TopK([][]float32{make([]float32, dimensions)}, m.float32s(), dimensions, 3)
+	_, copied := m.numbers(0, rows*dimensions)
+	for what, err := range map[string]error{"search": searched, "copy": copied, "size": m.whole()} {
+		if err == nil || !strings.Contains(err.Error(), "file was cut while it was in use") {
+			t.Errorf("%s: %v", what, err)
 		}
 	}
 }

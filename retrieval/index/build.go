@@ -220,7 +220,12 @@ func (b *build) makeVectors(ctx context.Context) error {
 		if b.Vectors.Len() != count {
 			return fault.Usage(fmt.Errorf("%s holds %d vectors, the corpus %d passages", b.Vectors.Path(), b.Vectors.Len(), count))
 		}
-		chunk = func(first, end int) ([][]float32, error) { return b.Vectors.chunk(first, end), ctx.Err() }
+		chunk = func(first, end int) ([][]float32, error) {
+			if err := ctx.Err(); err != nil {
+				return nil, err
+			}
+			return b.Vectors.chunk(first, end)
+		}
 	}
 	stage := b.Progress("vectors of passages", count)
 	defer stage.Done()
@@ -257,13 +262,16 @@ func (b *build) fill(ctx context.Context, graph Graph, dimensions int) (err erro
 	defer func() { err = errors.Join(err, vectors.Close()) }()
 	stage := b.Progress("graph of passages", b.manifest.Passages)
 	defer stage.Done()
-	all := vectors.float32s()
 	for first := 0; first < b.manifest.Passages; first += graphPassages {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		last := min(first+graphPassages, b.manifest.Passages)
-		if err := graph.Add(all[first*dimensions : last*dimensions]); err != nil {
+		some, err := vectors.numbers(first*dimensions, last*dimensions)
+		if err != nil {
+			return err
+		}
+		if err := graph.Add(some); err != nil {
 			return err
 		}
 		stage.Add(last - first)

@@ -65,7 +65,8 @@ func (PlainExact) TopK(queries [][]float32, vectors []float32, dimensions, k int
 	found := make([][]ranking, parts) // of each part, for each query
 	group, _ := errgroup.WithContext(context.Background())
 	for part := range parts {
-		group.Go(func() error {
+		group.Go(func() (err error) {
+			defer guarded("the matrix of vectors", &err)()
 			found[part] = scanRows(queries, vectors, dimensions, part*n/parts, (part+1)*n/parts, k)
 			return nil
 		})

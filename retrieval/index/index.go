@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"golang.org/x/sync/errgroup"
@@ -278,7 +279,7 @@ func (x *Index) byVectors(queries [][]float32, topk int) (hits [][]hit, err erro
 	var rows [][]int32
 	if x.graph != nil {
 		rows, _, err = x.graph.Search(queries, max(x.options.EF, candidates), candidates)
-	} else {
+	} else if err = x.vectors.whole(); err == nil {
 		rows, _, err = x.options.Exact.TopK(queries, x.vectors.float32s(), x.manifest.Encoder.Dimensions, candidates)
 	}
 	if err != nil {
@@ -334,18 +335,18 @@ func (x *Index) found(hits [][]hit, err error) (_ [][]retrieval.Scored, broken e
 // Len is the number of passages.
 func (x *Index) Len() int { return x.manifest.Passages }
 
-// Rows are the passages from first up to end with their vectors, which lie in the file; the index must
-// have some.
-func (x *Index) Rows(first, end int) ([]retrieval.Passage, [][]float32, error) {
-	dimensions := x.Dimensions()
-	passages, vectors := make([]retrieval.Passage, end-first), make([][]float32, end-first)
+// Rows are the passages from first up to end with their vectors; the index must have some.
+func (x *Index) Rows(first, end int) (passages []retrieval.Passage, vectors [][]float32, err error) {
+	defer guarded("the index", &err)()
+	passages = make([]retrieval.Passage, end-first)
 	for k := range passages {
-		var err error
 		if passages[k], err = x.passages.at(first + k); err != nil {
 			return nil, nil, err
 		}
-		at := (first + k) * dimensions
-		vectors[k] = x.vectors.float32s()[at : at+dimensions]
 	}
-	return passages, vectors, nil
+	all, err := x.vectors.numbers(first*x.Dimensions(), end*x.Dimensions())
+	if err != nil {
+		return nil, nil, err
+	}
+	return passages, slices.Collect(slices.Chunk(all, x.Dimensions())), nil
 }

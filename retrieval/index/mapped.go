@@ -6,13 +6,17 @@ import (
 	"fmt"
 	"os"
 	"runtime/debug"
+	"slices"
 	"unsafe"
 
 	"github.com/edsrzf/mmap-go"
 )
 
-// mapped is a file in memory, of which the system holds what is used. An empty file has no bytes.
-type mapped struct{ data mmap.MMap }
+// mapped is a file in memory, of which the system holds what is used. An empty file has no bytes, and no file that is held open.
+type mapped struct {
+	data mmap.MMap
+	file *os.File
+}
 
 // mapFile maps a file that must have a length, in bytes.
 func mapFile(path string, want int64) (*mapped, error) {
@@ -20,22 +24,21 @@ func mapFile(path string, want int64) (*mapped, error) {
 	if err != nil {
 		return nil, err
 	}
-	defer file.Close()
 	info, err := file.Stat()
 	if err != nil {
-		return nil, err
+		return nil, errors.Join(err, file.Close())
 	}
 	if !info.Mode().IsRegular() || info.Size() != want {
-		return nil, fmt.Errorf("%s has %d bytes, want %d: it was cut or changed", path, info.Size(), want)
+		return nil, errors.Join(fmt.Errorf("%s has %d bytes, want %d: it was cut or changed", path, info.Size(), want), file.Close())
 	}
 	if want == 0 {
-		return &mapped{}, nil
+		return &mapped{}, file.Close()
 	}
 	data, err := mmap.Map(file, mmap.RDONLY, 0)
 	if err != nil {
-		return nil, fmt.Errorf("cannot map %s: %w", path, err)
+		return nil, errors.Join(fmt.Errorf("cannot map %s: %w", path, err), file.Close())
 	}
-	return &mapped{data}, nil
+	return &mapped{data, file}, nil
 }
 
 // Close gives the memory back; nothing that was read may be used after it.
@@ -43,7 +46,30 @@ func (m *mapped) Close() error {
 	if m == nil || m.data == nil {
 		return nil
 	}
-	return m.data.Unmap()
+	return errors.Join(m.data.Unmap(), m.file.Close())
+}
+
+// whole tells whether the file is as long as it was when it was mapped. It is asked before memory is handed to what cannot be
+// guarded. Reading bytes that are gone ends the process there, and a file that is cut between this call and the end of such a
+// reading still does that: to be safe from it, every search would have to copy all vectors out of the file.
+func (m *mapped) whole() error {
+	if m.file == nil {
+		return nil
+	}
+	info, err := m.file.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() < int64(len(m.data)) {
+		return fmt.Errorf("%s has %d bytes, want %d: the file was cut while it was in use", m.file.Name(), info.Size(), len(m.data))
+	}
+	return nil
+}
+
+// numbers are copies of the file's float32 numbers from first up to end.
+func (m *mapped) numbers(first, end int) (copies []float32, err error) {
+	defer guarded(m.file.Name(), &err)()
+	return slices.Clone(m.float32s()[first:end]), nil
 }
 
 // float32s is the file as little-endian numbers, as they are in memory.

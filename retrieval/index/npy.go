@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 )
 
@@ -103,13 +104,12 @@ func (v *GivenVectors) Path() string { return v.path }
 // Close gives the memory back.
 func (v *GivenVectors) Close() error { return v.file.Close() }
 
-// chunk are the vectors from first up to end; they lie in the file.
-func (v *GivenVectors) chunk(first, end int) [][]float32 {
-	all := v.file.float32s()[v.start/4:]
-	vectors := make([][]float32, end-first)
-	for k := range vectors {
-		at := (first + k) * v.dimensions
-		vectors[k] = all[at : at+v.dimensions]
+// chunk are the vectors from first up to end.
+func (v *GivenVectors) chunk(first, end int) ([][]float32, error) {
+	begin := int(v.start/4) + first*v.dimensions
+	all, err := v.file.numbers(begin, begin+(end-first)*v.dimensions)
+	if err != nil {
+		return nil, err
 	}
-	return vectors
+	return slices.Collect(slices.Chunk(all, v.dimensions)), nil
 }

@@ -102,8 +102,9 @@ func FuzzVectors(f *testing.F) {
 		if err != nil {
 			return
 		}
-		if n := len(v.chunk(0, v.Len())); n != v.rows || len(v.chunk(v.rows-1, v.rows)[0]) != v.dimensions {
-			t.Errorf("%d rows of %d", n, v.dimensions)
+		all, err := v.chunk(0, v.Len())
+		if err != nil || len(all) != v.rows || len(all[v.rows-1]) != v.dimensions {
+			t.Errorf("%d rows, want %d of %d: %v", len(all), v.rows, v.dimensions, err)
 		}
 		if err := v.Close(); err != nil {
 			t.Error(err)
