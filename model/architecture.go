@@ -17,8 +17,12 @@ const (
 	Llama = "LlamaForCausalLM"
 )
 
-// maxLayers bounds the list of parameters that a broken config.json can ask for.
-const maxLayers = 4096
+// maxLayers bounds the list of parameters that a broken config.json can ask for, maxHeadDim the table of the rotary
+// embedding, which is made before any weight.
+const (
+	maxLayers  = 4096
+	maxHeadDim = 4096
+)
 
 // Architecture is what config.json of a HuggingFace model folder says about the computation.
 type Architecture struct {
@@ -113,8 +117,8 @@ func readHeads(file *jsonFile, a *Architecture) {
 	case !file.has("head_dim") && a.Name != Qwen3 && a.HiddenSize%a.Heads != 0:
 		file.err = fmt.Errorf("%s: hidden_size is %d, allowed without a head_dim is a multiple of num_attention_heads, which is %d",
 			file.path, a.HiddenSize, a.Heads)
-	case a.HeadDim%2 != 0:
-		file.err = fmt.Errorf("%s: head_dim is %d, allowed is an even number", file.path, a.HeadDim)
+	case a.HeadDim%2 != 0 || a.HeadDim > maxHeadDim:
+		file.err = fmt.Errorf("%s: head_dim is %d, allowed is an even number up to %d", file.path, a.HeadDim, maxHeadDim)
 	}
 }
 

@@ -155,6 +155,7 @@ func TestLoadArchitectureRefuses(t *testing.T) {
 		"a billion layers":     {with(map[string]any{"num_hidden_layers": 1000000000}), "num_hidden_layers is 1000000000, allowed is at most"},
 		"heads per kv head":    {with(map[string]any{"num_key_value_heads": 3}), "num_attention_heads is 4, allowed is a multiple"},
 		"odd head_dim":         {with(map[string]any{"head_dim": 5}), "head_dim is 5"},
+		"a billion head_dim":   {with(map[string]any{"head_dim": 1000000000}), "head_dim is 1000000000, allowed is an even number up to 4096"},
 		"uneven hidden_size":   {with(map[string]any{"hidden_size": 18}), "hidden_size is 18"},
 		"Qwen2 kv heads":       {qwen(Qwen2, map[string]any{"num_key_value_heads": nil}), "num_key_value_heads is missing"},
 		"yarn":                 {scaling(map[string]any{"rope_type": "yarn", "factor": 4.0}), `rope_scaling: rope_type is "yarn", allowed is default, linear, llama3`},
