@@ -175,13 +175,13 @@ func cudaProblem() string {
 	default:
 		return fmt.Sprintf("the libtorch in %s is for CUDA %d; needed is one for CUDA %d", LibraryFolder(), version, neededCUDA)
 	}
-	if err := cudaLoad(cudaLibrary()); err != nil {
+	if err := loadTorchCUDA(); err != nil {
 		return fmt.Sprintf("the libraries of CUDA are not complete (%v); `make cuda` fetches them", err)
 	}
 	if !gotorch.IsCUDAAvailable() {
 		return "libtorch finds no usable GPU (nvidia-smi tells more)"
 	}
-	if err := cudaKernelsLoad(); err != nil {
+	if err := loadKernels(); err != nil {
 		return fmt.Sprintf("%v; `make cuda` builds them", err)
 	}
 	return ""
