@@ -137,6 +137,9 @@ func (s *Service) guarded(w http.ResponseWriter, r *call, method string, answer 
 	if search == nil {
 		return nil, &statusError{http.StatusServiceUnavailable, errors.New("the index is being loaded")}
 	}
+	if r.ContentLength > s.limits.BodyBytes { // it says so itself: nothing of it need be waited for
+		return nil, &http.MaxBytesError{Limit: s.limits.BodyBytes}
+	}
 	select {
 	case s.slots <- struct{}{}:
 		defer func() { <-s.slots }()
