@@ -103,6 +103,7 @@ func TestRestoreRefusesBrokenCheckpoints(t *testing.T) {
 		}, "cut short"},
 		"shape":      {"trainer_state/master.safetensors", one(weights.F32, 1, 9), `tensor "model.norm.weight" has shape [9], the model has [8]`},
 		"data type":  {"trainer_state/master.safetensors", one(weights.BF16, 1, 8), "has data type BF16, needed is F32"},
+		"negative":   {"trainer_state/exp_avg_sq.safetensors", one(weights.F32, -1, 8), `tensor "model.norm.weight": element 0 of exp_avg_sq is -1, allowed are numbers from 0`},
 		"not finite": {"trainer_state/exp_avg.safetensors", one(weights.F32, float32(math.NaN()), 8), `tensor "model.norm.weight": element 0 of exp_avg is NaN`},
 	}
 	for name, test := range tests {

@@ -211,10 +211,14 @@ func readFinite(state model.State, kind model.TensorKind, name, dtype string) ([
 	return weights.EncodeFloat32(dtype, values)
 }
 
+// checkFinite also refuses second moments below 0, of which AdamW takes the root.
 func checkFinite(kind model.TensorKind, values []float32) error {
 	for k, value := range values {
-		if !weights.Finite(value) {
+		switch {
+		case !weights.Finite(value):
 			return fmt.Errorf("element %d of %s is %v, allowed are finite numbers", k, kind, value)
+		case kind == model.SecondMoment && value < 0:
+			return fmt.Errorf("element %d of %s is %v, allowed are numbers from 0", k, kind, value)
 		}
 	}
 	return nil
