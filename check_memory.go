@@ -62,7 +62,7 @@ func (p *plan) load(device string) load {
 	if p.texts != nil {
 		l.trajectoryTokens = min(p.longestPrompt+p.longestResponse(), p.texts.rules.ContextLength)
 	}
-	minibatch := c.Optimizer.QuestionsPerMinibatch * c.Rollout.GroupSize * l.trajectoryTokens
+	minibatch := int(product(int64(c.Optimizer.QuestionsPerMinibatch), int64(c.Rollout.GroupSize), int64(l.trajectoryTokens)))
 	l.microBatchTokens = min(max(c.Optimizer.MicroBatchTokens, l.trajectoryTokens), minibatch)
 	l.severalBatches = l.microBatchTokens < minibatch
 	return l

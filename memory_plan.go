@@ -112,11 +112,11 @@ func hostBuffers(a model.Architecture, l load) memoryItem {
 
 // generationItems are what a rollout, with the scoring that follows it, holds beside the weights.
 func generationItems(a model.Architecture, l load) []memoryItem {
-	name, tokens := fmt.Sprintf("keys and values of %d rows of up to %d tokens", l.rows, l.trajectoryTokens), int64(l.rows)*cacheTokens(l.trajectoryTokens)
+	name, tokens := fmt.Sprintf("keys and values of %d rows of up to %d tokens", l.rows, l.trajectoryTokens), product(int64(l.rows), cacheTokens(l.trajectoryTokens))
 	if bound := cacheTokens(l.cacheTokens); bound > 0 && bound < tokens {
 		name, tokens = fmt.Sprintf("keys and values of %d tokens at most", bound), bound
 	}
-	items := []memoryItem{{name, tokens * int64(2*a.Layers*a.KVHeads*a.HeadDim) * int64(l.elementBytes)}}
+	items := []memoryItem{{name, product(tokens, int64(2*a.Layers*a.KVHeads*a.HeadDim), int64(l.elementBytes))}}
 	if packed := packedBytes(a, l); packed > 0 {
 		items = append(items, memoryItem{"weights packed for decoding", packed})
 	}
@@ -128,7 +128,7 @@ func generationItems(a model.Architecture, l load) []memoryItem {
 // attention gave, queries, keys and values, the mixed values, the MLP's gates and what comes of them.
 func forwardBytes(a model.Architecture, l load) int64 {
 	width := 3*a.HiddenSize + 2*(a.Heads+a.KVHeads)*a.HeadDim + 3*a.IntermediateSize
-	return int64(l.microBatchTokens) * int64(l.elementBytes) * int64(width)
+	return product(int64(l.microBatchTokens), int64(l.elementBytes), int64(width))
 }
 
 // peak is the most that is held at a time on the device.
@@ -150,13 +150,24 @@ func parameterCount(a model.Architecture) int64 { return elementCount(a.Paramete
 func elementCount(parameters []model.Parameter) int64 {
 	var count int64
 	for _, p := range parameters {
-		elements := int64(1)
-		for _, length := range p.Shape {
-			elements *= length
-		}
-		count += elements
+		count = min(count+product(p.Shape...), beyond)
 	}
 	return count
+}
+
+// beyond is more than any machine has, and little enough for a plan's sums not to overflow.
+const beyond = 1 << 54
+
+// product multiplies counts; from beyond on it says no more than that.
+func product(counts ...int64) int64 {
+	result := int64(1)
+	for _, count := range counts {
+		if count > 0 && result > beyond/count {
+			return beyond
+		}
+		result *= count
+	}
+	return result
 }
 
 // pageTokens is the size of a page of csrc's key/value cache.
@@ -195,7 +206,7 @@ func activationBytes(a model.Architecture, l load) int64 {
 	case "layer":
 		kept, atWork = hidden, atWork+layer
 	}
-	return int64(l.microBatchTokens) * int64(l.elementBytes) * int64(kept*a.Layers+atWork)
+	return product(int64(l.microBatchTokens), int64(l.elementBytes), int64(kept*a.Layers+atWork))
 }
 
 // logitBytes is the float32 rows of logits that exist at a time. They are turned into their gradient in place, of which a

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -154,6 +155,28 @@ func TestInBytes(t *testing.T) {
 	for n, want := range map[int64]string{0: "0.00 MiB", 1 << 19: "0.50 MiB", 10 << 20: "10 MiB", 1536 << 20: "1.50 GiB"} {
 		if got := inBytes(n); got != want {
 			t.Errorf("%d bytes are %q, want %q", n, got, want)
+		}
+	}
+}
+
+// The largest numbers that a config and a model folder may hold give sizes beyond every machine, never ones below 0.
+func TestNoSizeOverflows(t *testing.T) {
+	flat := model.Architecture{Name: model.Qwen2, VocabSize: 1 << 31, HiddenSize: 2, IntermediateSize: 1 << 31, Layers: 4096, Heads: 1, KVHeads: 1, HeadDim: 2}
+	for _, a := range []model.Architecture{smolLM2, flat} {
+		for _, adapters := range []model.Adapters{{}, {Rank: 65536, Alpha: 1, Targets: model.Projections}} {
+			l := load{
+				rows: 1e10, trajectoryTokens: 1<<31 - 1, microBatchTokens: int(product(1e10, 1<<31-1)), elementBytes: 4,
+				withReference: true, adapters: adapters, optimizerOnHost: true, severalBatches: true,
+			}
+			m := planMemory(a, l)
+			for _, item := range slices.Concat(m.always, m.generating, m.updating) {
+				if item.bytes < 0 || item.bytes > m.peak() {
+					t.Errorf("%s: %s is %d bytes of %d", a.Name, item.name, item.bytes, m.peak())
+				}
+			}
+			if m.peak() < beyond {
+				t.Errorf("%s: the peak is %d bytes", a.Name, m.peak())
+			}
 		}
 	}
 }

@@ -24,6 +24,9 @@ const (
 	maxHeadDim = 4096
 )
 
+// maxParameters is a thousand times the largest models; sizes of such a model in bytes fit into an int64.
+const maxParameters = 1e15
+
 // Architecture is what config.json of a HuggingFace model folder says about the computation.
 type Architecture struct {
 	Name             string // Qwen2ForCausalLM, Qwen3ForCausalLM or LlamaForCausalLM
@@ -76,6 +79,7 @@ func LoadArchitecture(dir string) (Architecture, error) {
 	readBiases(file, &a)
 	a.Rope = readRope(file)
 	refuseUnsupported(file, a.Layers)
+	refuseHuge(file, a)
 	return a, file.err
 }
 
@@ -240,6 +244,24 @@ func refuseUnsupported(file *jsonFile, layers int) {
 		if json.Unmarshal(file.keys["layer_types"], &types) != nil || len(types) != layers || slices.ContainsFunc(types, other) {
 			file.refuse("layer_types", fmt.Sprintf("full_attention for each of the %d layers", layers))
 		}
+	}
+}
+
+// refuseHuge refuses lengths that are possible one by one, but not with each other.
+func refuseHuge(file *jsonFile, a Architecture) {
+	if file.err != nil {
+		return
+	}
+	var count float64 // which cannot overflow
+	for _, p := range a.Parameters() {
+		elements := 1.0
+		for _, length := range p.Shape {
+			elements *= float64(length)
+		}
+		count += elements
+	}
+	if count > maxParameters {
+		file.err = fmt.Errorf("%s: the lengths ask for %.3g parameters, allowed are at most %g", file.path, count, maxParameters)
 	}
 }
 
