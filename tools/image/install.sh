@@ -6,10 +6,22 @@
 #
 # Without LIBRARY the folder is for a CPU: only what the program is linked with is copied. LIBRARY, our kernels for CUDA, is
 # put beside the program, and then all of libtorch and of CUDA's libraries is copied.
+#
+# PREFIX is a folder of its own: new, empty, or an earlier installation, which is replaced. Exit code 2: it is something else.
 set -euo pipefail
 
+if [[ -z $3 ]]; then
+	echo "install.sh: PREFIX is empty, needed is a folder" >&2
+	exit 2
+fi
 program=$1 torch=$(realpath "$2") prefix=$(realpath --canonicalize-missing "$3") library=${4-}
 packages=$(dirname "$torch")
+
+# What is replaced goes as whole folders, bin and lib among them: never those of a system.
+if [[ -e $prefix && ! (-e $prefix/bin/mempo-train && -d $prefix/torch/lib) && (! -d $prefix || -n $(ls -A "$prefix")) ]]; then
+	echo "install.sh: PREFIX is $prefix, which holds something else; allowed is a new or empty folder, or an earlier installation" >&2
+	exit 2
+fi
 
 rm -rf "$prefix/bin" "$prefix/lib" "$prefix/torch" "$prefix/nvidia" "$prefix/configs" "$prefix/licenses"
 mkdir -p "$prefix/bin" "$prefix/torch/lib" "$prefix/licenses"
