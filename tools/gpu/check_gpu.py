@@ -30,6 +30,7 @@ class Checks:
         self.results = Results(given.device, commit, given.out)
         self.started = time.monotonic()
         self.part, self.ends = "", 0.0
+        self.unsaved = None  # why the results could not be written
 
     def begin(self, part, limit):
         """Starts a part, which has `limit` seconds."""
@@ -87,7 +88,12 @@ class Checks:
         return out
 
     def save(self):
-        self.results.save(time.monotonic() - self.started)
+        """Leaves the results so far in the folder; where that fails the table is still printed at the end."""
+        try:
+            self.results.save(time.monotonic() - self.started)
+            self.unsaved = None
+        except OSError as problem:
+            self.unsaved = problem
 
 
 def usable(checks):
@@ -119,10 +125,18 @@ def interrupt(number, frame):
     raise KeyboardInterrupt
 
 
+def unwritable(out, problem):
+    print(f"check_gpu.py: the folder of results {out} cannot be written ({problem.strerror}); OUT names another one", file=sys.stderr)
+    return 3
+
+
 def main():
     given = arguments()
-    os.makedirs(given.out, exist_ok=True)
-    open(os.path.join(given.out, "check_gpu.log"), "w").close()
+    try:
+        os.makedirs(given.out, exist_ok=True)
+        open(os.path.join(given.out, "check_gpu.log"), "w").close()
+    except OSError as problem:
+        return unwritable(given.out, problem)
     signal.signal(signal.SIGTERM, interrupt)
     with open(os.path.join(given.bundle, "commit")) as file:
         commit = file.read().strip()
@@ -139,6 +153,8 @@ def main():
             checks.row("interrupted", False, "this part and those behind it have no results")
         checks.save()
     print(checks.results.table(), end="", flush=True)
+    if checks.unsaved:
+        return unwritable(given.out, checks.unsaved)
     if interrupted:
         return 130
     return 1 if checks.results.failed() else 0

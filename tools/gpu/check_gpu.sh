@@ -8,7 +8,8 @@
 #
 # Prints a table in Markdown. The table, the same as JSON (check_gpu.json) and the logs are left in the folder that OUT
 # names (default: the bundle's folder results), the first two anew after each part. On cpu all parts run on small shapes.
-# Exit code 0: all passed, 1: a check failed, 2: wrong usage, 3: there is no GPU or no libtorch, 130: interrupted.
+# Exit code 0: all passed, 1: a check failed, 2: wrong usage, 3: there is no GPU, no libtorch, or a folder
+# cannot be written, 130: interrupted.
 set -euo pipefail
 
 device=cuda
@@ -27,6 +28,11 @@ if [[ ! -x $bundle/bin/mempo-train ]]; then
 	exit 3
 fi
 bundle=$(cd "$bundle" && pwd)
+if ! touch "$bundle/.writable" 2>/dev/null; then
+	echo "check_gpu.sh: the bundle's folder $bundle cannot be written; copy it to one that can" >&2
+	exit 3
+fi
+rm "$bundle/.writable"
 
 # The programs look for libraries in ../lib first, then where they were linked. Libraries of CUDA lie where libtorch's own
 # search path points from there, which is in the folder nvidia beside the folder torch.

@@ -188,3 +188,19 @@ func TestInterruptedItKeepsWhatItHas(t *testing.T) {
 		t.Errorf("results %v, want %v", found, want)
 	}
 }
+
+// A folder of results that is none, from the start or from its middle on, is said in a sentence, and the table is not lost.
+func TestResultsThatCannotBeWritten(t *testing.T) {
+	const bench = "exit 1"
+	dir := bundle(t, device, bench, map[string]string{"kernels.test": "exit 1", "engine.test": "exit 1"})
+	file(t, filepath.Join(dir, "out"), "a file", 0o644)
+	code, out := check(t, dir, "")
+	if want := "check_gpu.py: the folder of results " + dir + "/out cannot be written (File exists)"; code != 3 || !strings.HasPrefix(out, want) || strings.Count(out, "\n") != 1 {
+		t.Errorf("a file: %d, %s", code, out)
+	}
+	dir = bundle(t, device, bench, map[string]string{"kernels.test": `rm -r "$OUT"; exit 1`, "engine.test": "exit 1"})
+	code, out = check(t, dir, "")
+	if code != 3 || !strings.Contains(out, "| device | version --check | pass |") || !strings.Contains(out, "/out cannot be written (No such file") || strings.Contains(out, "Traceback") {
+		t.Errorf("a folder that goes away: %d, %s", code, out)
+	}
+}
