@@ -69,7 +69,7 @@ func (p *plan) showState() {
 	}
 	source, err := checkpoint.ReadSource(p.config.Model.Path)
 	if err != nil {
-		p.problem(fault.Usage(err))
+		p.problem(deviceFault(err))
 		return
 	}
 	if p.texts == nil {

@@ -80,7 +80,7 @@ func (f *findings) showSFTFolder(j *sftJob) {
 	}
 	source, err := checkpoint.ReadSource(c.Model.Path)
 	if err != nil {
-		f.problem(fault.Usage(err))
+		f.problem(deviceFault(err))
 		return
 	}
 	if j.lessons == nil {

@@ -125,7 +125,7 @@ func (j *sftJob) train(ctx context.Context, stop <-chan struct{}) (err error) {
 	m := j.config.Model
 	source, err := checkpoint.ReadSource(m.Path)
 	if err != nil {
-		return fault.Usage(err)
+		return deviceFault(err)
 	}
 	newest, err := newestCheckpoint(j.config.Run, j.identity(source))
 	if err != nil {

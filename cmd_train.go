@@ -110,7 +110,7 @@ func (j *job) train(ctx context.Context, stop <-chan struct{}) (err error) {
 	j.announce()
 	source, err := checkpoint.ReadSource(j.config.Model.Path)
 	if err != nil {
-		return fault.Usage(err)
+		return deviceFault(err)
 	}
 	identity := checkpoint.Identity{
 		Model: j.config.Model.Path, ModelHash: source.ModelHash(),
