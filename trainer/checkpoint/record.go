@@ -85,6 +85,9 @@ func (r Record) Check(path string, run Identity) error {
 
 const noAdapters = "no adapters"
 
+// mostUpdates is more than anyone does.
+const mostUpdates = 1_000_000_000_000
+
 // ReadRecord reads the record of a complete checkpoint. A checkpoint that is not complete, or of a
 // newer format, is a usage fault.
 func ReadRecord(path string) (Record, error) {
@@ -113,8 +116,12 @@ func ReadRecord(path string) (Record, error) {
 	if err := json.Unmarshal(data, &record); err != nil {
 		return Record{}, fault.Usage(fmt.Errorf("%s is not a checkpoint record: %w", name, err))
 	}
-	if record.Step < 0 || record.UpdateCount < 0 {
-		return Record{}, fault.Usage(fmt.Errorf("%s: step is %d and update_count %d, allowed are 0 and more", name, record.Step, record.UpdateCount))
+	if record.Step < 0 || record.UpdateCount < 0 || record.UpdateCount > mostUpdates {
+		return Record{}, fault.Usage(fmt.Errorf("%s: step is %d and update_count %d, allowed are 0 and more, and %d updates at most",
+			name, record.Step, record.UpdateCount, mostUpdates))
+	}
+	if match := stepPattern.FindStringSubmatch(filepath.Base(path)); match != nil && stepName(record.Step) != match[0] {
+		return Record{}, fault.Usage(fmt.Errorf("%s is of step %d, but the folder of the checkpoint is %s", name, record.Step, match[0]))
 	}
 	return record, nil
 }

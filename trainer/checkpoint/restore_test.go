@@ -89,12 +89,17 @@ func TestRestoreRefusesBrokenCheckpoints(t *testing.T) {
 		change func(t *testing.T, path string)
 		want   string
 	}{
-		"no marker":       {"complete", remove, "is not a complete checkpoint"},
-		"no record":       {"trainer_state/record.json", remove, "record.json: no such file"},
-		"broken record":   {"trainer_state/record.json", text("{"), "is not a checkpoint record"},
-		"newer format":    {"trainer_state/record.json", text(`{"format_version": 2, "step": "new type"}`), "format_version is 2, this program reads 1 to 1"},
-		"no format":       {"trainer_state/record.json", text(`{"step": 1}`), "format_version is 0"},
-		"negative count":  {"trainer_state/record.json", text(`{"format_version": 1, "update_count": -5}`), "record.json: step is 0 and update_count -5, allowed are 0 and more"},
+		"no marker":      {"complete", remove, "is not a complete checkpoint"},
+		"no record":      {"trainer_state/record.json", remove, "record.json: no such file"},
+		"broken record":  {"trainer_state/record.json", text("{"), "is not a checkpoint record"},
+		"newer format":   {"trainer_state/record.json", text(`{"format_version": 2, "step": "new type"}`), "format_version is 2, this program reads 1 to 1"},
+		"no format":      {"trainer_state/record.json", text(`{"step": 1}`), "format_version is 0"},
+		"negative count": {"trainer_state/record.json", text(`{"format_version": 1, "update_count": -5}`), "record.json: step is 0 and update_count -5, allowed are 0 and more"},
+		"too many updates": {
+			"trainer_state/record.json", text(`{"format_version": 1, "step": 1, "update_count": 9223372036854775807}`),
+			"update_count 9223372036854775807, allowed are 0 and more, and 1000000000000 updates at most",
+		},
+		"another step":    {"trainer_state/record.json", text(`{"format_version": 1, "step": 2}`), "record.json is of step 2, but the folder of the checkpoint is step_000001"},
 		"missing moments": {"trainer_state/exp_avg.safetensors", remove, "exp_avg.safetensors is missing"},
 		"cut short": {"trainer_state/exp_avg_sq.safetensors", func(t *testing.T, path string) {
 			if err := os.Truncate(path, 2000); err != nil {
