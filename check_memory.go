@@ -1,10 +1,7 @@
 package main
 
 import (
-	"bufio"
 	"fmt"
-	"os"
-	"strconv"
 	"strings"
 	"text/tabwriter"
 
@@ -96,21 +93,4 @@ func (p *plan) showMemory(heading string, m memoryPlan, peak memoryItem, free in
 	if peak.bytes > free {
 		p.line("warning: the estimate exceeds it; %s", advice)
 	}
-}
-
-// availableMemory is the kernel's own estimate of the bytes that programs can still have; 0 where
-// it cannot be told.
-func availableMemory() int64 {
-	file, err := os.Open("/proc/meminfo")
-	if err != nil {
-		return 0
-	}
-	defer file.Close()
-	for scanner := bufio.NewScanner(file); scanner.Scan(); {
-		if text, found := strings.CutPrefix(scanner.Text(), "MemAvailable:"); found {
-			kibibytes, _ := strconv.ParseInt(strings.TrimSpace(strings.TrimSuffix(text, "kB")), 10, 64)
-			return kibibytes << 10
-		}
-	}
-	return 0
 }
