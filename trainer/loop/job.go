@@ -60,7 +60,7 @@ func (j *Job) Resume(record checkpoint.Record) error {
 }
 
 // needsLess tells what to change where a step finds no memory.
-const needsLess = `a smaller optimizer.micro_batch_tokens or shorter rows need less memory, and so do model.activation_checkpointing = "layer", model.optimizer_offload = "cpu" and lora.rank above 0`
+const needsLess = `a smaller optimizer.micro_batch_tokens or shorter rows need less memory, and so do model.activation_checkpointing = "layer", lora.rank above 0 and, on a GPU, model.optimizer_offload = "cpu"`
 
 // Loop takes steps until all are done or stop is closed: the step under way is then finished and a
 // checkpoint written. The end of ctx drops the step under way. step takes one and, unless it does
