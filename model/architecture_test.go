@@ -153,7 +153,7 @@ func TestLoadArchitectureRefuses(t *testing.T) {
 		"text for a number":    {with(map[string]any{"hidden_size": "16"}), `hidden_size is "16", allowed is a whole number`},
 		"zero layers":          {with(map[string]any{"num_hidden_layers": 0}), "num_hidden_layers is 0"},
 		"a billion layers":     {with(map[string]any{"num_hidden_layers": 1000000000}), "num_hidden_layers is 1000000000, allowed is at most"},
-		"too many parameters":  {with(map[string]any{"num_hidden_layers": 4096, "intermediate_size": 1<<31 - 1, "head_dim": 1<<31 - 2, "hidden_size": 1<<31 - 2}), "parameters, allowed are at most 1e+15"},
+		"too many parameters":  {with(map[string]any{"num_hidden_layers": 4096, "intermediate_size": 1<<31 - 1, "head_dim": 4096, "hidden_size": 1<<31 - 2}), "parameters, allowed are at most 1e+15"},
 		"heads per kv head":    {with(map[string]any{"num_key_value_heads": 3}), "num_attention_heads is 4, allowed is a multiple"},
 		"odd head_dim":         {with(map[string]any{"head_dim": 5}), "head_dim is 5"},
 		"a billion head_dim":   {with(map[string]any{"head_dim": 1000000000}), "head_dim is 1000000000, allowed is an even number up to 4096"},
