@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/format"
 )
 
 // readParquet reads the wanted columns of a Parquet file, lists and structs nested in any depth.
@@ -25,6 +26,9 @@ func readParquet(f io.ReaderAt, size int64, wanted []string, e emit) (err error)
 	file, err := parquet.OpenFile(f, size, parquet.SkipBloomFilters(true), parquet.SkipPageIndex(true))
 	if err != nil {
 		return fmt.Errorf("broken Parquet: %w", err)
+	}
+	if err := checkCompression(file.Metadata(), wanted); err != nil {
+		return err
 	}
 	columns := make([]string, 0, len(file.Schema().Fields()))
 	selected := parquet.Group{}
@@ -56,6 +60,20 @@ func checkFooter(f io.ReaderAt, size int64) error {
 	}
 	if length := int64(binary.LittleEndian.Uint32(end[:])); length > size-tail-magic {
 		return fmt.Errorf("broken Parquet: its footer of %d bytes is longer than the file", length)
+	}
+	return nil
+}
+
+// checkCompression refuses wanted columns in LZ4: where such a page is broken, the library tries ever larger buffers until no
+// memory is left.
+func checkCompression(file *format.FileMetaData, wanted []string) error {
+	for _, group := range file.RowGroups {
+		for _, column := range group.Columns {
+			of := column.MetaData
+			if of.Codec == format.Lz4Raw && len(of.PathInSchema) > 0 && slices.Contains(wanted, of.PathInSchema[0]) {
+				return fmt.Errorf("Parquet column %s is compressed with LZ4, allowed are none, snappy, gzip, brotli and zstd", of.PathInSchema[0])
+			}
+		}
 	}
 	return nil
 }

@@ -166,6 +166,27 @@ func TestParquetColumnTypes(t *testing.T) {
 	}
 }
 
+// Pages in LZ4 are not read: a broken one would take all memory. Columns that nobody wants may be in it.
+func TestParquetInLZ4(t *testing.T) {
+	type answered struct {
+		Question string `parquet:"question"`
+		Golden   string `parquet:"golden_answers"`
+		Other    string `parquet:"other,lz4"`
+	}
+	if _, err := Load([]string{writeParquet(t, []answered{{"q", "a", "x"}})}, Options{}); err != nil {
+		t.Errorf("a column that is not read: %v", err)
+	}
+	type wanted struct {
+		Question string `parquet:"question,lz4"`
+		Golden   string `parquet:"golden_answers,zstd"`
+	}
+	path := writeParquet(t, []wanted{{"q", "a"}})
+	_, err := Load([]string{path}, Options{})
+	if want := "Parquet column question is compressed with LZ4, allowed are none, snappy"; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+		t.Errorf("got %v", err)
+	}
+}
+
 // TestBrokenParquet cuts a file short everywhere and damages it: each must be an error or load,
 // never a crash.
 func TestBrokenParquet(t *testing.T) {
