@@ -28,6 +28,7 @@ mkdir -p "$prefix/bin" "$prefix/torch/lib" "$prefix/licenses"
 strip -o "$prefix/bin/mempo-train" "$program"
 ln -s torch/lib "$prefix/lib" # where the program looks first
 cp -r configs "$prefix/configs"
+find "$prefix/configs" -name '*.go' -delete
 cp LICENSE "$prefix/licenses/"
 
 linked() { # the libraries of a program that lie beside libtorch, relative to its parent folder

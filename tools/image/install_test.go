@@ -28,6 +28,9 @@ func TestInstallReplacesAnEarlierInstallation(t *testing.T) {
 				t.Errorf("%s: %v", state, err)
 			}
 		}
+		if sources, err := filepath.Glob(filepath.Join(prefix, "configs", "*.go")); err != nil || len(sources) > 0 {
+			t.Errorf("%s: %v (%v) are no configs", state, sources, err)
+		}
 		old := filepath.Join(prefix, "bin", "of an older version")
 		if _, err := os.Stat(old); err == nil {
 			t.Errorf("%s: %s is still there", state, old)
