@@ -71,7 +71,7 @@ func checkCompression(file *format.FileMetaData, wanted []string) error {
 		for _, column := range group.Columns {
 			of := column.MetaData
 			if of.Codec == format.Lz4Raw && len(of.PathInSchema) > 0 && slices.Contains(wanted, of.PathInSchema[0]) {
-				return fmt.Errorf("Parquet column %s is compressed with LZ4, allowed are none, snappy, gzip, brotli and zstd", of.PathInSchema[0])
+				return fmt.Errorf("column %s is compressed with LZ4, allowed in Parquet are none, snappy, gzip, brotli and zstd", of.PathInSchema[0])
 			}
 		}
 	}

@@ -182,7 +182,7 @@ func TestParquetInLZ4(t *testing.T) {
 	}
 	path := writeParquet(t, []wanted{{"q", "a"}})
 	_, err := Load([]string{path}, Options{})
-	if want := "Parquet column question is compressed with LZ4, allowed are none, snappy"; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
+	if want := "column question is compressed with LZ4, allowed in Parquet are none, snappy"; err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), path) {
 		t.Errorf("got %v", err)
 	}
 }

@@ -87,16 +87,13 @@ $(CACHE)/$(MINILM_NAME)/wheels.json: tools/minilm.json
 
 # ---- fuzzing of what reads foreign bytes: questions, requests, pages of the web ----
 
-# Shrinking each new input would take all of the time: ten tries must do.
 FUZZ_TIME ?= 60s
 FUZZ_TARGETS = $(shell grep -rE --include='*_test.go' '^func Fuzz' dataset retrieval/service retrieval/web \
 	| sed -E 's|^(.*)/[^/]*_test.go:func (Fuzz[A-Za-z0-9]*).*|./\1:\2|')
 
 .PHONY: fuzz
 fuzz: ## fuzz the readers of questions, requests and pages, FUZZ_TIME (60s) each, two at a time
-	@printf '%s\n' $(FUZZ_TARGETS) | xargs -P 2 -I TARGET sh -c \
-		'target=TARGET; go test -run "^$$" -fuzz "^$${target#*:}$$" -fuzztime $(FUZZ_TIME) -fuzzminimizetime 10x -parallel 1 "$${target%%:*}" >$(BUILD)/fuzz-$${target#*:}.log 2>&1 \
-		&& echo "ok   fuzz $$target, $(FUZZ_TIME)" || { cat $(BUILD)/fuzz-$${target#*:}.log; exit 255; }'
+	@printf '%s\n' $(FUZZ_TARGETS) | xargs -P 2 -I TARGET sh -c 'target=TARGET; tools/fuzz.sh $$target $(FUZZ_TIME) $(BUILD)/fuzz-$${target#*:}.log'
 
 # ---- tests in a browser ----
 
