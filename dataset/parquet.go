@@ -27,15 +27,15 @@ func readParquet(f io.ReaderAt, size int64, wanted []string, e emit) (err error)
 	if err != nil {
 		return fmt.Errorf("broken Parquet: %w", err)
 	}
-	if err := checkCompression(file.Metadata(), wanted); err != nil {
-		return err
-	}
 	columns := make([]string, 0, len(file.Schema().Fields()))
 	selected := parquet.Group{}
 	for _, field := range file.Schema().Fields() {
 		columns = append(columns, field.Name())
 		if slices.Contains(wanted, field.Name()) {
 			selected[field.Name()] = field
+			if err := checkCompression(file.Root().Column(field.Name()), field.Name()); err != nil {
+				return err
+			}
 		}
 	}
 	slices.Sort(columns)
@@ -64,15 +64,17 @@ func checkFooter(f io.ReaderAt, size int64) error {
 	return nil
 }
 
-// checkCompression refuses wanted columns in LZ4: where such a page is broken, the library tries ever larger buffers until no
-// memory is left.
-func checkCompression(file *format.FileMetaData, wanted []string) error {
-	for _, group := range file.RowGroups {
-		for _, column := range group.Columns {
-			of := column.MetaData
-			if of.Codec == format.Lz4Raw && len(of.PathInSchema) > 0 && slices.Contains(wanted, of.PathInSchema[0]) {
-				return fmt.Errorf("column %s is compressed with LZ4, allowed in Parquet are none, snappy, gzip, brotli and zstd", of.PathInSchema[0])
-			}
+// checkCompression refuses a wanted column with leaves in LZ4: where such a page is broken, the library tries ever larger buffers
+// until no memory is left. It asks the column that decodes: what a broken footer says of a chunk need not be about that one.
+func checkCompression(column *parquet.Column, wanted string) error {
+	if column.Leaf() {
+		if codec := column.Compression(); codec != nil && codec.CompressionCodec() == format.Lz4Raw {
+			return fmt.Errorf("column %s is compressed with LZ4, allowed in Parquet are none, snappy, gzip, brotli and zstd", wanted)
+		}
+	}
+	for _, child := range column.Columns() {
+		if err := checkCompression(child, wanted); err != nil {
+			return err
 		}
 	}
 	return nil
