@@ -49,7 +49,7 @@ func makeRun(t testing.TB, s shape) string {
 	defer dir.Close()
 	must(t, dir.WriteConfig(fmt.Sprintf("[run]\nseed = 7\nsteps = %d\n[model]\npath = %q\n[rollout]\ngroup_size = %d\n", s.steps, model, s.group)))
 	must(t, os.WriteFile(dir.LogPath(), []byte(`{"level":"info","ts":1795970816.1,"msg":"step begins","step":1}
-{"level":"warn","ts":1795970820.5,"msg":"8 turns began an action that could not be run","step":1}
+{"level":"warn","ts":1795970820.5,"msg":"turns whose action could not be run: 8","step":1}
 {"level":"error","ts":1796000000,"msg":"run ended","error":"no more disk"}
 `), 0o644))
 	writer, err := metrics.Open(dir.MetricsPath(), 0)

@@ -48,7 +48,7 @@ func (r *Run) warn(step int, result *Result) {
 		r.say(step, fmt.Sprintf("the memory rewards of a question deviate by less than %g for %d steps and are blown up to ±1 all the same; advantage.memory.min_std puts a floor under the deviation", quietDeviation, quietSteps))
 	}
 	if result.Malformed != "" {
-		r.say(step, fmt.Sprintf("%.0f turns began an action that could not be run, for example: %.200q", result.Metrics[metrics.RolloutMalformed], result.Malformed))
+		r.say(step, fmt.Sprintf("turns whose action could not be run: %.0f, for example %.200q", result.Metrics[metrics.RolloutMalformed], result.Malformed))
 	}
 	if skipped := int64(result.Metrics[metrics.TrainNonfiniteSteps]); skipped > r.skipped {
 		r.skipped = skipped
