@@ -21,9 +21,11 @@ type Node struct {
 // 0 ≤ own[k] < len(rows[k]). There is one node for each row; parents stand before their children,
 // subtrees in one piece, and children of one parent by where they leave it.
 //
-// No token is computed more often than own asks for: a beginning that several rows have in common is
-// computed by each row that must, or by one of them if none must. Where there is a choice, long rows
-// keep their tokens together and short ones leave them; rows that are alike in that keep their order.
+// A beginning that several rows have in common is computed by each row that must, or by one of them if
+// none must. Where there is a choice, long rows keep their tokens together and short ones leave them;
+// rows that are alike in that keep their order. No token is computed more often than own asks for, but
+// for the few (at most repeated) from own on that a short row has in common with a longer one: both
+// compute these, as the longer one would otherwise have to wait for the short one.
 func Build(rows [][]int32, own []int) []Node {
 	var root edge
 	starts := make([]int, len(rows))
@@ -47,21 +49,26 @@ func Build(rows [][]int32, own []int) []Node {
 	return nodes
 }
 
-// order says in which order rows go into the tree. First come those that must compute tokens that
-// another row has too, by where that begins: so each shared token goes to the row that must compute
-// it anyway. The others must compute only what is theirs alone, and long ones come first.
+// repeated is how many tokens are rather computed twice than waited for: a context that the answer
+// follows at once must compute its last token, which each longer context has too.
+const repeated = 4
+
+// order says in which order rows go into the tree. First come those that must compute more than a
+// few tokens that another row has too, by where that begins: so each shared token goes to the row that
+// must compute it anyway. The others must compute little but what is theirs alone, and long ones come
+// first.
 func order(rows [][]int32, own []int) []int {
 	var before, behind edge
 	sorted := make([]int, len(rows))
 	rank := make([]int, len(rows))
 	for k, row := range rows {
 		sorted[k], rank[k] = k, math.MaxInt
-		if known, _ := before.insert(row, k, 0); known > own[k] {
+		if known, _ := before.insert(row, k, 0); known > own[k]+repeated {
 			rank[k] = own[k]
 		}
 	}
 	for k, row := range slices.Backward(rows) {
-		if known, _ := behind.insert(row, k, 0); known > own[k] {
+		if known, _ := behind.insert(row, k, 0); known > own[k]+repeated {
 			rank[k] = own[k]
 		}
 	}
