@@ -108,7 +108,7 @@ func TestActionsThatCouldNotRunDrawOneWarningWithASample(t *testing.T) {
 	j := newJob(t, t.TempDir(), toyOptions(32), func(rollout.SeedKey) string { return "<mem>m</mem><search what was never closed" }, func(j *job) { j.Steps = 1 })
 	j.mustLoop(t)
 	warnings := j.warnings()
-	if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "64 turns") || !strings.Contains(warnings[0], "<search what was never closed") {
+	if len(warnings) != 1 || !strings.Contains(warnings[0], "could not be run: 64,") || !strings.Contains(warnings[0], "<search what was never closed") {
 		t.Errorf("warnings %q", warnings)
 	}
 	for name, want := range map[string]float64{metrics.RolloutMalformed: 64, metrics.RolloutToolCalls: 0, metrics.ScoreFormat: 0} {
