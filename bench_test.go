@@ -107,6 +107,15 @@ func TestBenchOfRandomWeights(t *testing.T) {
 	}
 }
 
+func TestBenchRefusesEmptyFlags(t *testing.T) {
+	for _, args := range [][]string{{"--compare", ""}, {"--compare="}, {"--stages", ""}, {"--stages="}} {
+		stdout, stderr, code := runProgram("", append([]string{"bench", "run.toml"}, args...)...)
+		if flag := args[0][:8]; code != 2 || stdout != "" || !strings.Contains(stderr, flag) || !strings.Contains(stderr, "is empty") {
+			t.Errorf("%q: exit code %d, %s%s", args, code, stdout, stderr)
+		}
+	}
+}
+
 func TestBenchRefuses(t *testing.T) {
 	all := benchRequest{stages: bench.StageNames()}
 	_, err := benchTiny(t, benchRequest{stages: []string{"upgrade"}})

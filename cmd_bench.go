@@ -43,6 +43,9 @@ them stand those of the naive form, in which nothing is shared or kept.`,
 			if err != nil {
 				return err
 			}
+			if err := emptyFlag(c); err != nil {
+				return fault.Usage(err)
+			}
 			r := benchRequest{config: path, sets: c.StringSlice("set"), stages: bench.StageNames(), compare: c.String("compare"), json: c.Bool("json")}
 			if given := c.String("stages"); given != "" {
 				r.stages = strings.Split(given, ",")
@@ -50,6 +53,18 @@ them stand those of the naive form, in which nothing is shared or kept.`,
 			return r.run(c.Context, p.out)
 		},
 	}
+}
+
+// emptyFlag refuses --stages "" and --compare "", most likely a variable of the shell that is not set: all
+// stages, or no comparison, would be measured for minutes before anyone sees it.
+func emptyFlag(c *cli.Context) error {
+	wanted := map[string]string{"stages": "names of stages, separated by commas", "compare": "the name of a JSON file"}
+	for _, flag := range []string{"stages", "compare"} {
+		if c.IsSet(flag) && c.String(flag) == "" {
+			return fmt.Errorf("--%s is empty, wanted is %s", flag, wanted[flag])
+		}
+	}
+	return nil
 }
 
 // benchRequest is what the command line asks for.
