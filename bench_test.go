@@ -121,7 +121,7 @@ func TestBenchRefuses(t *testing.T) {
 	_, err := benchTiny(t, benchRequest{stages: []string{"upgrade"}})
 	finds(t, err, 2, `"upgrade"`, "old_log_prob")
 	_, err = benchTiny(t, all, "bench.turns=1000")
-	finds(t, err, 2, "[bench]", "context")
+	finds(t, err, 2, ".toml: ", "bench.turns", "context")
 	_, err = benchTiny(t, all, "bench.memory_tokens=6")
 	finds(t, err, 2, "bench.memory_tokens", "5")
 	_, err = benchTiny(t, all, "model.device=cuda:99")

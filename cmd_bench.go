@@ -88,7 +88,7 @@ func (r *benchRequest) run(ctx context.Context, out io.Writer) (err error) {
 	}
 	progress := metrics.NewProgress(os.Stderr)
 	defer progress.Close()
-	models, err := loadBenched(c, r.stages)
+	models, err := loadBenched(c, r.config, r.stages)
 	if err != nil {
 		return err
 	}
@@ -132,13 +132,13 @@ type benched struct {
 	trainedModel
 }
 
-func loadBenched(c *config.Config, stages []string) (b *benched, err error) {
+func loadBenched(c *config.Config, path string, stages []string) (b *benched, err error) {
 	b = &benched{config: c}
 	if b.architecture, err = model.LoadArchitecture(c.Model.Path); err != nil {
 		return nil, fault.Usage(err)
 	}
 	if err := benchShape(c).Fits(b.architecture); err != nil {
-		return nil, fault.Usage(err)
+		return nil, fault.Usage(fmt.Errorf("%s: %w", path, err))
 	}
 	if b.runtime, err = startEngine(c.Model.Device, c.Model.Threads); err != nil {
 		return nil, err

@@ -29,7 +29,8 @@ func (s Shape) Fits(a model.Architecture) error {
 	turns := float64(s.Turns)
 	tokens := float64(s.PromptTokens) + turns*float64(s.TurnTokens) + (turns-1)*float64(s.ToolTokens) + float64(s.AnswerTokens)
 	if tokens > float64(a.MaxPositions) {
-		return fmt.Errorf("[bench] asks for %.0f tokens in one sequence, but the context of the model has %d", tokens, a.MaxPositions)
+		return fmt.Errorf("bench.prompt_tokens + bench.turns × bench.turn_tokens + (bench.turns - 1) × bench.tool_tokens + bench.answer_tokens "+
+			"is %.0f tokens in one sequence, but the context of the model has %d", tokens, a.MaxPositions)
 	}
 	return nil
 }

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/mempo-train/mempo-train/model"
@@ -21,8 +22,15 @@ func TestShapeFits(t *testing.T) {
 	} {
 		shape := whole
 		set(&shape)
-		if err := shape.Fits(context); err == nil {
+		err := shape.Fits(context)
+		if err == nil {
 			t.Errorf("%s: %+v fits in %d positions", name, shape, context.MaxPositions)
+			continue
+		}
+		for _, key := range []string{"prompt_tokens", "turns", "turn_tokens", "tool_tokens", "answer_tokens"} {
+			if !strings.Contains(err.Error(), "bench."+key) {
+				t.Errorf("%s: bench.%s is not named: %v", name, key, err)
+			}
 		}
 	}
 }
