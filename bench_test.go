@@ -122,6 +122,8 @@ func TestBenchRefuses(t *testing.T) {
 	finds(t, err, 2, `"upgrade"`, "old_log_prob")
 	_, err = benchTiny(t, all, "bench.turns=1000")
 	finds(t, err, 2, ".toml: ", "bench.turns", "context")
+	_, err = benchTiny(t, all, "rollout.questions_per_step=100000", "rollout.group_size=100000", "optimizer.questions_per_minibatch=1")
+	finds(t, err, 2, ".toml: ", "rollout.questions_per_step", "rollout.group_size", "10000000000", "1048576")
 	_, err = benchTiny(t, all, "bench.memory_tokens=6")
 	finds(t, err, 2, "bench.memory_tokens", "5")
 	_, err = benchTiny(t, all, "model.device=cuda:99")

@@ -22,8 +22,14 @@ type Shape struct {
 	MicroBatchTokens int `json:"micro_batch_tokens"`
 }
 
+// All trajectories of the step are held in memory, with a dozen bytes and more for each token.
+const (
+	mostTrajectories = 1 << 20
+	mostTokens       = 1 << 30
+)
+
 // Fits refuses a shape whose longest sequence, a trajectory with the answer behind it, is longer than
-// the context of a model.
+// the context of a model, and one of more trajectories than any step has.
 func (s Shape) Fits(a model.Architecture) error {
 	// In floating point: any count may be asked for, and integers would wrap around to one that fits.
 	turns := float64(s.Turns)
@@ -31,6 +37,14 @@ func (s Shape) Fits(a model.Architecture) error {
 	if tokens > float64(a.MaxPositions) {
 		return fmt.Errorf("bench.prompt_tokens + bench.turns × bench.turn_tokens + (bench.turns - 1) × bench.tool_tokens + bench.answer_tokens "+
 			"is %.0f tokens in one sequence, but the context of the model has %d", tokens, a.MaxPositions)
+	}
+	trajectories := float64(s.Questions) * float64(s.GroupSize)
+	if trajectories > mostTrajectories {
+		return fmt.Errorf("rollout.questions_per_step × rollout.group_size is %.0f trajectories, at most %d are allowed here", trajectories, mostTrajectories)
+	}
+	if trajectories*tokens > mostTokens {
+		return fmt.Errorf("rollout.questions_per_step × rollout.group_size is %.0f trajectories, each of %.0f tokens with its answer; at most %d tokens are allowed here",
+			trajectories, tokens, mostTokens)
 	}
 	return nil
 }

@@ -34,3 +34,27 @@ func TestShapeFits(t *testing.T) {
 		}
 	}
 }
+
+func TestShapeFitsRefusesTooManyTrajectories(t *testing.T) {
+	context := model.Architecture{MaxPositions: 1 << 11}
+	for _, c := range []struct {
+		questions, group, prompt int
+		want                     string // in the error; "" is none
+	}{
+		{1 << 10, 1 << 10, 1 << 10, ""},
+		{1<<20 + 1, 1, 1, "is 1048577 trajectories, at most 1048576"},
+		{1 << 32, 1 << 32, 1, "is 18446744073709551616 trajectories"}, // wraps around to 0
+		{1 << 10, 1 << 10, 1<<10 + 1, "is 1048576 trajectories, each of 1025 tokens with its answer; at most 1073741824"},
+	} {
+		err := Shape{Questions: c.questions, GroupSize: c.group, PromptTokens: c.prompt, Turns: 1}.Fits(context)
+		if c.want == "" {
+			if err != nil {
+				t.Errorf("exactly the most: %v", err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), "rollout.questions_per_step × rollout.group_size "+c.want) {
+			t.Errorf("%+v: %v", c, err)
+		}
+	}
+}
