@@ -32,7 +32,7 @@ type Run struct {
 	Dir    string `toml:"dir"`    // folder that everything is written to
 	Seed   int64  `toml:"seed"`   // of question order, sampling and shuffling. 0 (own)
 	Steps  int    `toml:"steps"`  // to train in all, resumed or not
-	Resume string `toml:"resume"` // "auto": go on from the newest complete checkpoint of Dir; "never": refuse a Dir that holds a run. "auto" (own)
+	Resume string `toml:"resume"` // "auto": go on from the newest complete checkpoint of the folder; "never": refuse a folder that holds a run. "auto" (own)
 }
 
 // Model is the model and how it is computed.
@@ -134,7 +134,7 @@ type Prompts struct {
 type Tools struct {
 	Enabled        List         `toml:"enabled"`          // of "search", "access". ["search"] (own)
 	OnToolFailure  string       `toml:"on_tool_failure"`  // "exclude" the trajectory from every statistic and the loss, or "tell_model". "exclude" (own)
-	MaxFailedSteps int          `toml:"max_failed_steps"` // steps in a row without a valid trajectory that end the run. 3 (own)
+	MaxFailedSteps int          `toml:"max_failed_steps"` // steps in a row in which failures leave no question with advantage.min_group valid trajectories; so many end the run. 3 (own)
 	CacheMiB       int          `toml:"cache_mib"`        // of what services found, kept for the run; 0 is no cache. 64 (own)
 	Search         Search       `toml:"search"`
 	Access         Access       `toml:"access"`

@@ -65,7 +65,7 @@ type run struct {
 	weights []float32
 }
 
-// take takes a step in a form of scoring; nil if it failed because every trajectory did.
+// take takes a step in a form of scoring; nil if so many trajectories failed that it did.
 func take(t *testing.T, o Options, form string, write script, change func(*toyActor)) (*run, *toyActor, map[string]float64) {
 	t.Helper()
 	o.Scoring.Form = form
@@ -79,7 +79,7 @@ func take(t *testing.T, o Options, form string, write script, change func(*toyAc
 		t.Errorf("%s: %d sessions were left open", form, actor.open)
 	}
 	if err != nil {
-		if !strings.Contains(err.Error(), "every trajectory of the step failed") {
+		if !strings.Contains(err.Error(), "so many trajectories failed") {
 			t.Fatalf("%s: %v", form, err)
 		}
 		return nil, actor, nil

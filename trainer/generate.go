@@ -76,7 +76,7 @@ func (t *Trainer) generate(ctx context.Context, step int, questions []rollout.Dr
 	if all.graded, err = t.outcomes(groups, grades, grading); err != nil {
 		return nil, err
 	}
-	return all, nothingValid(groups)
+	return all, nothingValid(groups, t.Advantage.MinGroup)
 }
 
 // outcomes says what every trajectory is worth when all are graded.
@@ -96,17 +96,24 @@ func (t *Trainer) outcomes(groups []*rollout.Group, grades map[*rollout.Trajecto
 	return graded, nil
 }
 
-func nothingValid(groups []*rollout.Group) error {
+// nothingValid refuses a step whose failures leave no question to train on. One trajectory that never asks a service
+// must not hide that it is gone.
+func nothingValid(groups []*rollout.Group, minGroup int) error {
 	detail := "no question was drawn"
 	for _, g := range groups {
+		valid := 0
 		for _, trajectory := range g.Trajectories {
-			if !trajectory.Stop.Failed() {
-				return nil
+			if trajectory.Stop.Failed() {
+				detail = trajectory.StopDetail
+			} else {
+				valid++
 			}
-			detail = trajectory.StopDetail
+		}
+		if valid >= minGroup {
+			return nil
 		}
 	}
-	return &ErrNothingValid{Detail: detail}
+	return &ErrNothingValid{Detail: detail, MinGroup: minGroup}
 }
 
 // outcome is what one trajectory is worth. A failed one is not graded.

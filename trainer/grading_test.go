@@ -305,26 +305,25 @@ func TestAGroupOfTooFewIsLeftOutAndCounted(t *testing.T) {
 	}
 }
 
-// All groups too small is no failed step: there were valid trajectories, only nothing to train on.
-func TestAStepThatTrainsOnNothingIsStillAStep(t *testing.T) {
+// One trajectory that asks no service is not enough for a step: all groups are too small.
+func TestAStepThatFailuresLeaveNothingToTrainOnDoesNotCount(t *testing.T) {
 	o := toyOptions(2)
 	o.Tools.Search = failFor("broken")
-	trainer, actor := newToyTrainer(t, o, scripted([]string{searches("m", "broken")}, []string{answers("m", "A")}))
-	before := actor.frozen(0).weights
-	m := step(t, trainer, actor, "a", "b").Metrics
-	if len(actor.micro) != 0 || len(actor.gradients) != 0 || trainer.Counters != (Counters{}) || actor.weights['A'*width] != before['A'*width] {
+	half := scripted([]string{searches("m", "broken")}, []string{answers("m", "A")})
+	trainer, actor := newToyTrainer(t, o, half)
+	result, err := trainer.Step(t.Context(), 1, drawn("a", "b"))
+	var nothing *ErrNothingValid
+	if !errors.As(err, &nothing) || nothing.MinGroup != 2 || !strings.Contains(err.Error(), "search service http://search.test/retrieve") || result != nil {
+		t.Errorf("got %v, %v", result, err)
+	}
+	if len(actor.micro) != 0 || len(actor.gradients) != 0 || trainer.Counters != (Counters{}) {
 		t.Errorf("%d micro-batches, %d updates, counters %+v", len(actor.micro), len(actor.gradients), trainer.Counters)
 	}
-	for _, name := range []string{metrics.LossPolicy, metrics.LossKL, metrics.LossTotal, metrics.LossClipFraction, metrics.LossGradNorm} {
-		if m[name] != 0 {
-			t.Errorf("%s is %v, want 0", name, m[name])
-		}
-	}
-	if m[metrics.TrainGroupsLeftOut] != 2 || m[metrics.TrainOptimizerSteps] != 0 || !math.IsNaN(m[metrics.LossEntropy]) {
-		t.Errorf("left out %v, optimiser steps %v, entropy %v", m[metrics.TrainGroupsLeftOut], m[metrics.TrainOptimizerSteps], m[metrics.LossEntropy])
-	}
-	if m[metrics.ScoreEM] != 0.5 || !math.IsNaN(m[metrics.AdvantageOutcomeStd]) || !math.IsNaN(m[metrics.ScoreZeroStdGroups]) {
-		t.Errorf("EM %v, deviation %v, equal groups %v", m[metrics.ScoreEM], m[metrics.AdvantageOutcomeStd], m[metrics.ScoreZeroStdGroups])
+	// Where one valid trajectory is enough for a question, it is a step.
+	o.Advantage.MinGroup = 1
+	trainer, actor = newToyTrainer(t, o, half)
+	if m := step(t, trainer, actor, "a", "b").Metrics; m[metrics.ScoreEM] != 0.5 || m[metrics.TrainGroupsLeftOut] != 0 {
+		t.Errorf("EM %v, left out %v", m[metrics.ScoreEM], m[metrics.TrainGroupsLeftOut])
 	}
 }
 

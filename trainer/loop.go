@@ -54,8 +54,8 @@ func (r *Run) Loop(ctx context.Context, stop <-chan struct{}) error {
 	return r.Job.Loop(ctx, stop, r.step, r.Counters.record)
 }
 
-// step tries to train the next step. A try in which every trajectory failed does not count: the
-// next one has the same number and new questions.
+// step tries to train the next step. A try that failures leave nothing to train on does not count:
+// the next one has the same number and new questions.
 func (r *Run) step(ctx context.Context) error {
 	result, err := r.try(ctx)
 	var nothing *ErrNothingValid
@@ -72,7 +72,7 @@ func (r *Run) step(ctx context.Context) error {
 	return err
 }
 
-// failed counts a try without a valid trajectory, and ends a run with too many in a row.
+// failed counts a try that failures left nothing to train on, and ends a run with too many in a row.
 func (r *Run) failed(nothing *ErrNothingValid) error {
 	r.Counters.FailedStepsInRow++
 	r.Log.Warn("step failed", zap.Int("step", r.Done+1), zap.Int64("in_a_row", r.Counters.FailedStepsInRow), zap.String("detail", nothing.Detail))
@@ -80,7 +80,7 @@ func (r *Run) failed(nothing *ErrNothingValid) error {
 	if r.Counters.FailedStepsInRow < int64(r.MaxFailedSteps) {
 		return nil
 	}
-	return fault.Environment(fmt.Errorf("%d steps in a row without a valid trajectory (tools.max_failed_steps): %s", r.Counters.FailedStepsInRow, nothing.Detail))
+	return fault.Environment(fmt.Errorf("%d steps in a row that failures left nothing to train on (tools.max_failed_steps): %s", r.Counters.FailedStepsInRow, nothing.Detail))
 }
 
 func (r *Run) try(ctx context.Context) (*Result, error) {

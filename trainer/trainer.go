@@ -71,7 +71,7 @@ type UpdateOptions struct {
 // Counters run on over the whole run, checkpoints included.
 type Counters struct {
 	optim.Counters
-	FailedStepsInRow int64 // tries of a step without a valid trajectory
+	FailedStepsInRow int64 // tries of a step that failures left nothing to train on
 }
 
 const keyFailedSteps = "failed_steps_in_row" // in a checkpoint's record
@@ -125,11 +125,15 @@ type Result struct {
 	Malformed string
 }
 
-// ErrNothingValid marks a step in which every trajectory failed: it does not count as trained.
-type ErrNothingValid struct{ Detail string }
+// ErrNothingValid marks a step in which so many trajectories failed that no question has MinGroup valid ones: it does
+// not count as trained.
+type ErrNothingValid struct {
+	Detail   string // of the last one that failed
+	MinGroup int
+}
 
 func (e *ErrNothingValid) Error() string {
-	return "every trajectory of the step failed; the last one because " + e.Detail
+	return fmt.Sprintf("so many trajectories failed that no question has the %d that advantage.min_group wants; the last one because %s", e.MinGroup, e.Detail)
 }
 
 // Step trains on the questions drawn for a step, counted from 1. An *optim.NonfiniteError comes with a

@@ -35,13 +35,18 @@ func (q *quietMemory) observe(deviation float64) bool {
 }
 
 // warn tells of what a user should look at, each once a step at most; failed trajectories go to the
-// log, one by one.
+// log one by one, too.
 func (r *Run) warn(step int, result *Result) {
+	failed, detail := 0, ""
 	for _, record := range result.Records {
 		if record.Stop.Failed() {
+			failed, detail = failed+1, record.StopDetail
 			r.Log.Warn("trajectory failed", zap.Int("step", step), zap.String("question", record.QuestionID), zap.Int("member", record.Member),
 				zap.String("stop", string(record.Stop)), zap.String("detail", record.StopDetail), zap.Float64("seconds", record.ElapsedSeconds))
 		}
+	}
+	if failed > 0 {
+		r.say(step, fmt.Sprintf("trajectories that failed and are left out: %d of %d, for example because %s", failed, len(result.Records), detail))
 	}
 	blownUp := r.Advantage.MemoryMinStd == 0 && r.Advantage.Normalize == "std"
 	if blownUp && r.quiet.observe(result.Metrics[metrics.AdvantageMemoryStd]) {

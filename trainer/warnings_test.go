@@ -101,6 +101,15 @@ func TestFailedTrajectoriesAreLoggedOneByOne(t *testing.T) {
 	if !slices.Equal(questions, []string{"c", "d"}) {
 		t.Errorf("failures of %v are in the log", questions)
 	}
+	said := j.warnings()
+	for _, text := range said {
+		if !strings.Contains(text, "failed and are left out: 1 of 6, for example because search service http://search.test") {
+			t.Errorf("warned of failures with %q", text)
+		}
+	}
+	if len(said) == 0 {
+		t.Error("failures show in the log alone")
+	}
 }
 
 func TestActionsThatCouldNotRunDrawOneWarningWithASample(t *testing.T) {
