@@ -147,7 +147,9 @@ func (j *job) train(ctx context.Context, stop <-chan struct{}) (err error) {
 		return err
 	}
 	reportAtEnd(j.folder.Path(), j.progress.Line, j.log)
-	j.progress.Line(fmt.Sprintf("done: %s holds metrics.jsonl, trajectories and checkpoints", j.folder.Path()))
+	if run.Done == run.Steps { // a run that was stopped has said so
+		j.progress.Line(fmt.Sprintf("done: %s holds metrics.jsonl, trajectories and checkpoints", j.folder.Path()))
+	}
 	return nil
 }
 

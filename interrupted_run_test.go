@@ -172,7 +172,7 @@ func TestInterruptFinishesTheStep(t *testing.T) {
 	lines := metricLines(t, runDir)
 	everyStepOnce(t, runDir, len(lines))
 	said := strings.Join(r.lines, "\n")
-	if want := fmt.Sprintf("stopped after step %d;", len(lines)); len(lines) < 2 || !strings.Contains(said, want) || !strings.Contains(said, "finishing the step") {
+	if want := fmt.Sprintf("stopped after step %d;", len(lines)); len(lines) < 2 || !strings.Contains(said, want) || !strings.Contains(said, "finishing the step") || strings.Contains(said, "done: ") {
 		t.Errorf("%d steps, but not %q in %q", len(lines), want, said)
 	}
 	if found := checkpoints(t, runDir); len(found) != 1 || found[0] != int64(len(lines)) {
