@@ -57,7 +57,7 @@ func LoadArchitecture(dir string) (Architecture, error) {
 	file, err := readJSONFile(filepath.Join(dir, "config.json"))
 	if err != nil {
 		if _, noAdapters := os.Stat(filepath.Join(dir, "adapter_config.json")); noAdapters == nil {
-			err = fmt.Errorf("%w; %s holds adapters, which are no model: name the folder of the model that they were added to", err, dir)
+			err = fmt.Errorf("%w; %s holds adapters, which are no model: the model that has them is the folder above", err, dir)
 		}
 		return Architecture{}, err
 	}
