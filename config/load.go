@@ -127,11 +127,15 @@ func override(target any, text string) error {
 	return nil
 }
 
-// isValue reports whether text is one TOML value and nothing else.
+// isValue reports whether text is one TOML value and nothing else. A number that is too large is one: that is then said
+// of it, and not that it is a string.
 func isValue(text string) bool {
 	var table map[string]any
 	_, err := toml.Decode("value = "+text, &table)
-	return err == nil && len(table) == 1
+	if err != nil {
+		return strings.Contains(err.Error(), "is out of range for")
+	}
+	return len(table) == 1
 }
 
 // shortNames are other names of compute dtypes.

@@ -190,6 +190,8 @@ func TestSets(t *testing.T) {
 		{"group_size=3", "--set group_size=3: unknown key group_size; group_size belongs under rollout"},
 		{"rollout.group_size=many", "--set rollout.group_size=many: rollout.group_size is a string, want a whole number"},
 		{"rollout.group_size=2.5", "--set rollout.group_size=2.5: rollout.group_size is a number, want a whole number"},
+		{"run.steps=9223372036854775808", "--set run.steps=9223372036854775808: line 1: 9223372036854775808 is out of range for int64"},
+		{"loss.kl_coef=1e400", "--set loss.kl_coef=1e400: line 1: 1e400 is out of range for float64"},
 		{"rollout=3", "--set rollout=3: rollout is a whole number, want a table"},
 		{"rollout.group_size=3\nrun.seed=4", "--set rollout.group_size=3\nrun.seed=4: rollout.group_size is a string, want a whole number"},
 		{"eval.temperature=1e-40", "testdata/minimal.good.toml: eval.temperature is 1e-40, allowed: 0, or 1e-06 or more"},
