@@ -126,6 +126,8 @@ func TestBenchRefuses(t *testing.T) {
 	finds(t, err, 2, ".toml: ", "rollout.questions_per_step", "rollout.group_size", "10000000000", "1048576")
 	_, err = benchTiny(t, all, "bench.memory_tokens=6")
 	finds(t, err, 2, "bench.memory_tokens", "5")
+	_, err = benchTiny(t, all, "model.path=nowhere", "model.get=hf download it")
+	finds(t, err, 2, "nowhere", "to get it: hf download it")
 	_, err = benchTiny(t, all, "model.device=cuda:99")
 	finds(t, err, 3, "cuda:99")
 	_, err = benchTiny(t, benchRequest{stages: bench.StageNames(), compare: "nowhere.json"})

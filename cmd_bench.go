@@ -133,6 +133,9 @@ type benched struct {
 }
 
 func loadBenched(c *config.Config, path string, stages []string) (b *benched, err error) {
+	if err := modelPresent(c.Model); err != nil {
+		return nil, err
+	}
 	b = &benched{config: c}
 	if b.architecture, err = model.LoadArchitecture(c.Model.Path); err != nil {
 		return nil, fault.Usage(err)
